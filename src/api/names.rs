@@ -1,0 +1,62 @@
+//! Labels, annotations, gates, verbs and other frozen names.
+//!
+//! These are API: a released version never renames one.
+
+/// API group of Tidegate's own kinds.
+pub const GROUP: &str = "tidegate.dev";
+/// API group of the aggregated, read-only view of waiting and running work.
+pub const VISIBILITY_GROUP: &str = "visibility.tidegate.dev";
+/// Version served in both groups.
+pub const VERSION: &str = "v1alpha1";
+
+/// The scheduling gate that holds a pod until its queue lets it go.
+pub const GATE: &str = "tidegate.dev/queue";
+
+/// Label: on a namespace it opts in, on a pod it says that admission gated it.
+pub const LABEL_MANAGED: &str = "tidegate.dev/managed";
+/// The only value of [`LABEL_MANAGED`] that means anything.
+pub const MANAGED: &str = "true";
+/// Label: the queue, on the root of an owner chain or, as default, on a namespace.
+pub const LABEL_QUEUE: &str = "tidegate.dev/queue";
+
+/// Annotation: joins pods of several trees of one namespace into one group.
+pub const ANNOTATION_GROUP: &str = "tidegate.dev/group";
+/// Annotation: how many pods of a group must be let go together.
+pub const ANNOTATION_MIN_COUNT: &str = "tidegate.dev/min-count";
+/// Annotation: `auto`, `all` or `none`.
+pub const ANNOTATION_GANG: &str = "tidegate.dev/gang";
+
+/// Annotation set at admission: uid and name of the pod that created this pod.
+pub const ANNOTATION_CREATED_BY: &str = "tidegate.dev/created-by";
+/// Annotation written with the release: what was decided and why.
+pub const ANNOTATION_RELEASED: &str = "tidegate.dev/released";
+/// Annotation written with the release: the fencing number of the leader.
+pub const ANNOTATION_EPOCH: &str = "tidegate.dev/epoch";
+
+/// Verb on `queues.tidegate.dev`: may open our gate.
+pub const VERB_RELEASE: &str = "release";
+/// Verb on one queue by name: may put that queue's label on an object.
+pub const VERB_USE: &str = "use";
+
+/// Key of the pod's uid in the extra information of a bound token's user.
+pub const EXTRA_POD_UID: &str = "authentication.kubernetes.io/pod-uid";
+/// Key of the pod's name in the extra information of a bound token's user.
+pub const EXTRA_POD_NAME: &str = "authentication.kubernetes.io/pod-name";
+
+/// Annotation the kubelet puts on the API's copy of a static pod.
+pub const ANNOTATION_MIRROR: &str = "kubernetes.io/config.mirror";
+/// Group of kubelets, which create mirror pods.
+pub const GROUP_NODES: &str = "system:nodes";
+/// Account that creates the pods of every DaemonSet.
+pub const USER_DAEMON_SET_CONTROLLER: &str =
+    "system:serviceaccount:kube-system:daemon-set-controller";
+
+/// Label that the apiserver keeps equal to a namespace's name.
+pub const LABEL_NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+/// Namespaces that are never gated, whatever their labels say.
+pub const SYSTEM_NAMESPACES: &[&str] = &["kube-system", "kube-public", "kube-node-lease"];
+/// Label of roles that let the controller read further kinds of owners.
+pub const LABEL_AGGREGATE_TO_OWNERS: &str = "rbac.tidegate.dev/aggregate-to-owners";
+
+/// User agent and field manager of every write of ours.
+pub const FIELD_MANAGER: &str = "tidegate";

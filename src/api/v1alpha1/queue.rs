@@ -1,0 +1,252 @@
+//! The `Queue`: what a platform team writes to share a fleet.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Amounts by resource name, as in a pod's `resources.requests`.
+pub type Resources = BTreeMap<String, Amount>;
+
+/// A share of the fleet. Cluster-scoped; queues form a tree by `parent`.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "tidegate.dev",
+    version = "v1alpha1",
+    kind = "Queue",
+    plural = "queues",
+    shortname = "tq",
+    category = "tidegate",
+    status = "QueueStatus",
+    printcolumn = r#"{"name":"Parent","type":"string","jsonPath":".spec.parent"}"#,
+    printcolumn = r#"{"name":"Weight","type":"integer","jsonPath":".spec.weight"}"#,
+    printcolumn = r#"{"name":"Pending","type":"integer","jsonPath":".status.pending.pods"}"#,
+    printcolumn = r#"{"name":"Running","type":"integer","jsonPath":".status.running.pods"}"#,
+    printcolumn = r#"{"name":"CPU","type":"string","jsonPath":".status.usage.cpu"}"#,
+    printcolumn = r#"{"name":"Share","type":"string","jsonPath":".status.share"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"Oldest","type":"date","jsonPath":".status.oldestPending"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    rule = Rule::new("self.metadata.name.size() <= 63").message("a queue's name is used as a label value: at most 63 characters")
+)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct QueueSpec {
+    /// The queue above this one. Absent: directly under the root of the tree.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub parent: Option<String>,
+    /// How much this queue counts beside its siblings when room is shared.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub weight: i64,
+    /// What is always this queue's own: it goes before queues that borrow.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub guaranteed: Resources,
+    /// What this queue and those below it may use at most. A resource that is
+    /// not listed is not limited here.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub limit: Resources,
+    /// What happens when the first of the queue does not fit.
+    #[serde(default)]
+    pub order: Order,
+    /// Whether waiting work may start.
+    #[serde(default)]
+    pub stop: Stop,
+    /// Namespaces whose work may use this queue. Absent: every opted-in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<LabelSelector>,
+    /// Names of the priority classes that pods here may have. Empty: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
+    pub priority_classes: Vec<String>,
+}
+
+fn one() -> i64 {
+    1
+}
+
+/// What happens when the first of a queue does not fit.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Later work that fits goes ahead of it.
+    #[default]
+    BestEffort,
+    /// Everything behind it waits.
+    Strict,
+}
+
+/// Whether waiting work of a queue may start.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stop {
+    /// It may.
+    #[default]
+    None,
+    /// It may not; what runs goes on.
+    Hold,
+}
+
+/// Selects namespaces by their labels, as everywhere in Kubernetes.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LabelSelector {
+    /// Labels that must all be there with these values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub match_labels: BTreeMap<String, String>,
+    /// Requirements that must all hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub match_expressions: Vec<LabelSelectorRequirement>,
+}
+
+/// One requirement on a label.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct LabelSelectorRequirement {
+    /// The label's key.
+    #[schemars(length(min = 1, max = 317))]
+    pub key: String,
+    /// How `values` are compared.
+    pub operator: SelectorOperator,
+    /// The values; empty for `Exists` and `DoesNotExist`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(max = 63)))]
+    pub values: Vec<String>,
+}
+
+/// Operators of a label selector.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelectorOperator {
+    /// The label is there with one of the values.
+    In,
+    /// The label is absent or has none of the values.
+    NotIn,
+    /// The label is there.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+}
+
+impl LabelSelector {
+    /// Whether labels satisfy every requirement; the empty selector matches all.
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| requirement.holds(labels))
+    }
+}
+
+impl LabelSelectorRequirement {
+    fn holds(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        match self.operator {
+            SelectorOperator::In => value.is_some_and(|value| self.values.contains(value)),
+            SelectorOperator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
+            SelectorOperator::Exists => value.is_some(),
+            SelectorOperator::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+/// A Kubernetes quantity as written; [`crate::quantity`] gives it a value.
+///
+/// Accepts a JSON integer (`cpu: 4`) as the apiserver does, always writes a string.
+#[derive(Serialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(transparent)]
+pub struct Amount(pub String);
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Amount {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Text(String),
+            Integer(i64),
+        }
+        Ok(Self(match Written::deserialize(deserializer)? {
+            Written::Text(text) => text,
+            Written::Integer(integer) => integer.to_string(),
+        }))
+    }
+}
+
+impl JsonSchema for Amount {
+    fn schema_name() -> Cow<'static, str> {
+        "Amount".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "x-kubernetes-int-or-string": true,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "maxLength": 40,
+        })
+    }
+}
+
+/// What the controller last saw of a queue.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueStatus {
+    /// Generation of the spec this status speaks of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Work that waits, here and below.
+    #[serde(default)]
+    pub pending: Count,
+    /// Work that was let go and has not ended, here and below.
+    #[serde(default)]
+    pub running: Count,
+    /// What running work is charged, here and below.
+    #[serde(default)]
+    pub usage: BTreeMap<String, String>,
+    /// Dominant share of the fleet in percent, before weight.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
+    /// Creation time (RFC 3339) of the pod that has waited longest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub oldest_pending: Option<String>,
+    /// `Ready` and `OverLimit`.
+    #[serde(default)]
+    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<QueueCondition>,
+}
+
+/// Groups and pods.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Groups of pods that belong together.
+    #[serde(default)]
+    pub groups: i64,
+    /// Pods.
+    #[serde(default)]
+    pub pods: i64,
+}
+
+/// One condition of a queue, shaped as every Kubernetes condition.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct QueueCondition {
+    /// Kind of condition.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// One word for machines.
+    pub reason: String,
+    /// A sentence for people.
+    pub message: String,
+    /// When `status` last changed (RFC 3339).
+    pub last_transition_time: String,
+}

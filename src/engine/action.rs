@@ -1,0 +1,77 @@
+//! What the control loop asks the one writer to do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::event::{Address, ObjectRef};
+use super::model::{Millis, PodId};
+
+/// One write. Safe to repeat; carries the uid it is meant for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Open a pod's gate.
+    Release(Release),
+    /// Tell people, at most three times a group.
+    Notice(Notice),
+    /// Publish a queue's numbers.
+    QueueStatus(QueueStatus),
+}
+
+/// Open one pod's gate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// The pod as the engine knows it, for the outcome.
+    pub pod: PodId,
+    /// Where it is.
+    pub address: Address,
+    /// Kept on the pod: the queue that pays.
+    pub queue: Arc<str>,
+    /// Kept on the pod: the group, as `Kind/name` of its root.
+    pub group: Arc<str>,
+    /// Kept on the pod: uid of the group's root.
+    pub root: Arc<str>,
+    /// Kept on the pod: how many pods start together.
+    pub size: u32,
+    /// Kept on the pod: when it was decided.
+    pub time: Millis,
+    /// Kept on the pod: number of the decision.
+    pub decision: u64,
+}
+
+/// One Kubernetes Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Whom it concerns.
+    pub about: ObjectRef,
+    /// Something a person should look at.
+    pub warning: bool,
+    /// One word.
+    pub reason: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
+/// Numbers of one queue, amounts still in the engine's units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueStatus {
+    /// The queue's name.
+    pub name: Arc<str>,
+    /// The object it is meant for.
+    pub uid: Arc<str>,
+    /// Generation of the spec it speaks of.
+    pub generation: i64,
+    /// Groups and pods that wait, here and below.
+    pub pending: (u64, u64),
+    /// Groups and pods let go and not ended, here and below.
+    pub running: (u64, u64),
+    /// Charged amounts by resource name, here and below.
+    pub usage: BTreeMap<Arc<str>, i128>,
+    /// Dominant share in thousandths of the fleet.
+    pub share: u64,
+    /// Earliest creation of a waiting pod.
+    pub oldest: Option<Millis>,
+    /// `Err` says in a sentence why nothing may start.
+    pub ready: Result<(), (&'static str, String)>,
+    /// A sentence when more is charged than the limit allows.
+    pub over_limit: Option<String>,
+}

@@ -1,0 +1,177 @@
+//! All that can happen, and the names that travel beside it.
+
+use std::sync::Arc;
+
+use super::model::{
+    Assignment, ClusterId, Gang, GroupId, Millis, NodeId, Order, PodId, PodState, QueueId,
+    ResourceId, Uid, Vector,
+};
+
+/// One thing for the control loop's inbox.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// A change of the world, for the engine.
+    Event(Event),
+    /// Who an id stands for, for people. The engine never sees it.
+    Name(Name),
+}
+
+/// Everything the engine can be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A queue was made or changed.
+    QueueChanged(QueueId, QueueConfig),
+    /// A queue is gone; what it ran stays charged to its name.
+    QueueRemoved(QueueId),
+    /// A node was made or changed.
+    NodeChanged(NodeId, NodeConfig),
+    /// A node object is gone.
+    NodeRemoved(NodeId),
+    /// Sum of requests on a node that no queue pays for.
+    ForeignChanged(NodeId, Vector),
+    /// A group was found or changed.
+    GroupChanged(GroupId, GroupConfig),
+    /// A pod was found or changed. Its group has been announced before.
+    PodChanged(PodId, PodConfig),
+    /// A pod object is gone.
+    PodRemoved(PodId),
+    /// What became of a decision.
+    Outcome(PodId, Outcome),
+    /// All first lists of a cluster are in: it may be decided on.
+    Synced(ClusterId),
+}
+
+/// A queue's configuration; unlisted resources are not limited.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// The queue above, by name; absent: the root.
+    pub parent: Option<QueueId>,
+    /// At least 1.
+    pub weight: u32,
+    /// What is this queue's own.
+    pub guaranteed: Vector,
+    /// What it and those below may use.
+    pub limit: Vector,
+    /// Strict or best effort.
+    pub order: Order,
+    /// Nothing may start.
+    pub hold: bool,
+    /// Written amounts that have no meaning: the queue stays closed.
+    pub malformed: bool,
+}
+
+/// A node as far as shares and fit go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeConfig {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Allocatable amounts.
+    pub allocatable: Vector,
+    /// Condition Ready is True.
+    pub ready: bool,
+    /// Not cordoned.
+    pub schedulable: bool,
+}
+
+/// A group of pods that belong together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupConfig {
+    /// Its cluster; a group never spans two.
+    pub cluster: ClusterId,
+    /// Uid of its root, the last tie-break of order.
+    pub root: Uid,
+    /// Which queue pays.
+    pub queue: Assignment,
+    /// What must start together.
+    pub gang: Gang,
+}
+
+/// A pod of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodConfig {
+    /// Its group.
+    pub group: GroupId,
+    /// Effective request, `pods: 1` included.
+    pub cost: Vector,
+    /// `spec.priority`.
+    pub priority: i32,
+    /// `metadata.creationTimestamp`.
+    pub created: Millis,
+    /// Where it stands.
+    pub state: PodState,
+}
+
+/// What became of a release.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The gate is open.
+    Released,
+    /// The pod is gone, or another one has its name.
+    Gone,
+    /// Somebody's admission or the apiserver refused for now: try again after this time.
+    Refused {
+        /// Not before this time.
+        retry_at: Millis,
+    },
+}
+
+/// Who an id stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// A resource's name.
+    Resource(ResourceId, Arc<str>),
+    /// A queue's name and, while it exists, its identity.
+    Queue(QueueId, QueueName),
+    /// A node's name.
+    Node(NodeId, Arc<str>),
+    /// A group's identity.
+    Group(GroupId, GroupName),
+    /// A group is forgotten.
+    GroupGone(GroupId),
+    /// A pod's address. It is forgotten with [`Event::PodRemoved`].
+    Pod(PodId, Address),
+}
+
+/// A queue's name and, while its object exists, uid and generation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueName {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// `metadata.uid` and `metadata.generation` of the object.
+    pub object: Option<(Arc<str>, i64)>,
+}
+
+/// How people know a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupName {
+    /// The object at the top: what the user made.
+    pub root: ObjectRef,
+    /// Objects between the root and the pods, top first, as `Kind/name`.
+    pub chain: Vec<Arc<str>>,
+    /// Where the queue's name was found, what sized the group, what could not be read: one sentence each.
+    pub evidence: Vec<Arc<str>>,
+}
+
+/// An object as an Event or a person refers to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectRef {
+    /// Where it is.
+    pub address: Address,
+    /// Its `apiVersion`.
+    pub api_version: Arc<str>,
+    /// Its `kind`.
+    pub kind: Arc<str>,
+}
+
+/// Where an object is: enough to change it and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its namespace; empty when cluster-scoped.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its uid, a precondition of every write.
+    pub uid: Arc<str>,
+}

@@ -1,0 +1,31 @@
+//! The decision core: state and events in, decisions and reasons out.
+//!
+//! Pure and deterministic. Integers only; no clock, no I/O, no randomness, no
+//! names, no hash order. Time enters as a number inside events. The same events
+//! give the same decisions, byte for byte.
+//!
+//! [`Engine::apply`] updates the state, [`Engine::decide`] runs until nothing
+//! more may start or the step budget is spent, and what it leaves waiting has a
+//! [`Reason`] from one closed list.
+#![deny(clippy::float_arithmetic, clippy::disallowed_types, clippy::disallowed_methods)]
+
+pub mod action;
+mod decide;
+pub mod event;
+mod model;
+mod reason;
+mod share;
+mod tree;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+pub use decide::Decision;
+pub use model::{
+    Assignment, ClusterId, Forbidden, Gang, GroupId, Millis, NodeId, Order, PodId, PodState,
+    QueueId, ResourceId, Uid, Vector,
+};
+pub use reason::Reason;
+pub use share::Fraction;
+pub use world::{Engine, GroupSummary, QueueSummary};

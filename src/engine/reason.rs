@@ -1,0 +1,112 @@
+//! Why work waits: one closed list, with numbers.
+
+use super::model::{Forbidden, Millis, QueueId, ResourceId};
+
+/// Why a group's next pods are not let go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// First lists of the cluster are not in yet.
+    ClusterNotSynced,
+    /// Owners are being looked up.
+    ResolvingOwners,
+    /// Neither the root object nor the namespace names a queue.
+    NoQueue,
+    /// The named queue does not exist.
+    UnknownQueue(QueueId),
+    /// The named queue may not be used from here.
+    QueueForbidden(QueueId, Forbidden),
+    /// The queue or one above it has an unknown parent, a cycle or a malformed amount.
+    QueueInvalid(QueueId),
+    /// The queue or one above it is stopped.
+    QueueStopped(QueueId),
+    /// Fewer pods have arrived than must start together.
+    WaitingForMembers {
+        /// Pods here.
+        have: u32,
+        /// Pods needed.
+        need: u32,
+    },
+    /// All pods that arrive must start together and some may still come.
+    Settling {
+        /// Looked at again then.
+        until: Millis,
+    },
+    /// Asks more than the queue's limit, whatever else runs.
+    LargerThanQueue(Shortage, QueueId),
+    /// Asks more than any one node has.
+    LargerThanAnyNode(Shortage),
+    /// The queue's limit is used up.
+    QueueLimit(Shortage, QueueId),
+    /// The fleet is used up.
+    Capacity(Shortage),
+    /// The queue is strict and this is not its first.
+    BehindInStrictQueue(QueueId),
+    /// The release was refused; tried again later.
+    ReleaseRefused {
+        /// Not before this time.
+        retry_at: Millis,
+    },
+    /// More work was at hand than one round decides; it goes on at once.
+    NextRound,
+}
+
+/// Which resource is short and by how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The resource.
+    pub resource: ResourceId,
+    /// Asked.
+    pub need: i128,
+    /// In use already.
+    pub used: i128,
+    /// The most there may be.
+    pub most: i128,
+}
+
+impl Shortage {
+    /// How much more room would be needed, at least 1.
+    #[must_use]
+    pub fn missing(&self) -> i128 {
+        self.used + self.need - self.most
+    }
+}
+
+impl Reason {
+    /// The reason in one word, stable for machines.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::ClusterNotSynced => "ClusterNotSynced",
+            Self::ResolvingOwners => "ResolvingOwners",
+            Self::NoQueue => "NoQueue",
+            Self::UnknownQueue(_) => "UnknownQueue",
+            Self::QueueForbidden(_, Forbidden::Namespace) => "NamespaceNotAllowed",
+            Self::QueueForbidden(_, Forbidden::PriorityClass) => "PriorityClassNotAllowed",
+            Self::QueueInvalid(_) => "QueueInvalid",
+            Self::QueueStopped(_) => "QueueStopped",
+            Self::WaitingForMembers { .. } => "WaitingForMembers",
+            Self::Settling { .. } => "Settling",
+            Self::LargerThanQueue(..) => "LargerThanQueue",
+            Self::LargerThanAnyNode(_) => "LargerThanAnyNode",
+            Self::QueueLimit(..) => "QueueLimit",
+            Self::Capacity(_) => "Capacity",
+            Self::BehindInStrictQueue(_) => "BehindInStrictQueue",
+            Self::ReleaseRefused { .. } => "ReleaseRefused",
+            Self::NextRound => "NextRound",
+        }
+    }
+
+    /// Whether somebody must act before this can end by itself.
+    #[must_use]
+    pub fn needs_action(&self) -> bool {
+        matches!(
+            self,
+            Self::NoQueue
+                | Self::UnknownQueue(_)
+                | Self::QueueForbidden(..)
+                | Self::QueueInvalid(_)
+                | Self::LargerThanQueue(..)
+                | Self::LargerThanAnyNode(_)
+        )
+    }
+}

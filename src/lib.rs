@@ -1,0 +1,8 @@
+//! Tidegate queues the pods of any Kubernetes operator fairly.
+//!
+//! Each module is a room with one job; `ARCHITECTURE.md` has the plan, and
+//! `tests/it/tidy.rs` holds the rooms to who may use whom.
+
+pub mod api;
+pub mod engine;
+pub mod quantity;

@@ -1,0 +1,51 @@
+// Command tgcluster is a whole Kubernetes control plane in one binary.
+//
+// The component is named by the first argument or, so that symlinks can stand
+// in for the upstream programs, by the base name of the program itself.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	_ "time/tzdata"
+
+	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+)
+
+// components builds only the command that was asked for: two of them in one
+// process fight over the signal handler, configz and the feature gates.
+var components = map[string]func() *cobra.Command{
+	"kube-apiserver":          apiserver.NewAPIServerCommand,
+	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
+	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
+}
+
+func main() {
+	name := filepath.Base(os.Args[0])
+	if !known(name) && len(os.Args) > 1 {
+		name = os.Args[1]
+		os.Args = append([]string{name}, os.Args[2:]...)
+	}
+	switch {
+	case name == "etcd":
+		etcdmain.Main(os.Args)
+	case components[name] != nil:
+		os.Exit(cli.Run(components[name]()))
+	default:
+		fmt.Fprintln(os.Stderr, "usage: tgcluster etcd|kube-apiserver|kube-controller-manager|kube-scheduler [FLAG...]")
+		os.Exit(2)
+	}
+}
+
+func known(name string) bool {
+	return name == "etcd" || components[name] != nil
+}
