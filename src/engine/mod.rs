@@ -26,6 +26,6 @@ pub use model::{
     Assignment, ClusterId, Forbidden, Gang, GroupId, Millis, NodeId, Order, PodId, PodState,
     QueueId, ResourceId, Uid, Vector,
 };
-pub use reason::Reason;
+pub use reason::{Reason, Shortage};
 pub use share::Fraction;
 pub use world::{Engine, GroupSummary, QueueSummary};

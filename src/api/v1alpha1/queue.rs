@@ -30,7 +30,7 @@ pub type Resources = BTreeMap<String, Amount>;
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Oldest","type":"date","jsonPath":".status.oldestPending"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
-    rule = Rule::new("self.metadata.name.size() <= 63").message("a queue's name is used as a label value: at most 63 characters")
+    validation = Rule::new("self.metadata.name.size() <= 63").message("a queue's name is used as a label value: at most 63 characters")
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueueSpec {

@@ -1,0 +1,559 @@
+//! What the core decides, case by case, and what holds whatever happens.
+
+use proptest::prelude::*;
+
+use super::event::{Event, GroupConfig, NodeConfig, Outcome, PodConfig, QueueConfig};
+use super::*;
+
+const CPU: ResourceId = ResourceId::CPU;
+const MEMORY: ResourceId = ResourceId::MEMORY;
+const PODS: ResourceId = ResourceId::PODS;
+const GPU: ResourceId = ResourceId(9);
+const HERE: ClusterId = ClusterId(0);
+const BUDGET: usize = 10_000;
+
+fn cpu(units: i128) -> Vector {
+    [(CPU, units)].into_iter().collect()
+}
+
+fn cost(units: i128) -> Vector {
+    [(CPU, units), (PODS, 1)].into_iter().collect()
+}
+
+/// A small world with one node and names that are numbers.
+struct World {
+    engine: Engine,
+    next: u128,
+}
+
+impl World {
+    /// One node with this much CPU.
+    fn new(node: i128) -> Self {
+        let mut world = Self { engine: Engine::default(), next: 0 };
+        world.node(1, node);
+        world.apply(Event::Synced(HERE));
+        world
+    }
+
+    fn apply(&mut self, event: Event) {
+        let now = self.engine.now;
+        self.engine.apply(now, event);
+    }
+
+    fn node(&mut self, id: u32, units: i128) {
+        let allocatable = [(CPU, units), (PODS, 110)].into_iter().collect();
+        let config = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+        self.apply(Event::NodeChanged(NodeId(id), config));
+    }
+
+    fn queue(&mut self, id: u32, change: impl FnOnce(&mut QueueConfig)) -> QueueId {
+        let mut config = QueueConfig { weight: 1, ..QueueConfig::default() };
+        change(&mut config);
+        self.apply(Event::QueueChanged(QueueId(id), config));
+        QueueId(id)
+    }
+
+    fn group(&mut self, id: u64, queue: Assignment, gang: Gang) -> GroupId {
+        let root = Uid(u128::from(id));
+        let config = GroupConfig { cluster: HERE, root, queue, gang };
+        self.apply(Event::GroupChanged(GroupId(id), config));
+        GroupId(id)
+    }
+
+    fn pod(&mut self, group: GroupId, change: impl FnOnce(&mut PodConfig)) -> PodId {
+        self.next += 1;
+        let created = i64::try_from(self.next).unwrap();
+        let mut config =
+            PodConfig { group, cost: cost(1000), priority: 0, created, state: PodState::Gated };
+        change(&mut config);
+        self.apply(Event::PodChanged(Uid(self.next), config));
+        Uid(self.next)
+    }
+
+    /// One pod that is a group of its own.
+    fn single(&mut self, queue: QueueId, change: impl FnOnce(&mut PodConfig)) -> PodId {
+        let id = u64::try_from(self.next + 1).unwrap() + 1_000_000;
+        let group = self.group(id, Assignment::Queue(queue), Gang::Units);
+        self.pod(group, change)
+    }
+
+    fn decide(&mut self) -> Vec<PodId> {
+        self.engine.decide(BUDGET).into_iter().map(|decision| decision.pod).collect()
+    }
+
+    fn see(&mut self, pod: PodId, state: PodState) {
+        let config = PodConfig { state, ..self.engine.pods[&pod].config.clone() };
+        self.apply(Event::PodChanged(pod, config));
+    }
+
+    fn reason(&self, pod: PodId) -> Option<Reason> {
+        let group = &self.engine.groups[&self.engine.pods[&pod].config.group];
+        self.engine.reason(group)
+    }
+
+    fn code(&self, pod: PodId) -> &'static str {
+        self.reason(pod).map_or("-", |reason| reason.code())
+    }
+}
+
+fn bound(node: u32) -> PodState {
+    PodState::Bound { node: NodeId(node), terminating: false }
+}
+
+#[test]
+fn pods_start_until_the_limit_is_exactly_full_and_the_reason_says_how_much_is_missing() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(899));
+    let pods = [300, 200, 400].map(|units| world.single(queue, |pod| pod.cost = cost(units)));
+    assert_eq!(world.decide(), pods[..2]);
+    let Some(Reason::QueueLimit(shortage, at)) = world.reason(pods[2]) else { panic!() };
+    assert_eq!((shortage.missing(), shortage.used, shortage.most, at), (1, 500, 899, queue));
+    world.queue(1, |q| q.limit = cpu(900));
+    assert_eq!(world.decide(), pods[2..]);
+}
+
+#[test]
+fn a_pod_is_charged_from_the_decision_until_it_has_ended() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(1000));
+    let first = world.single(queue, |_| {});
+    let second = world.single(queue, |_| {});
+    assert_eq!(world.decide(), [first]);
+    for state in [PodState::Gated, PodState::Released { held: true }, bound(1)] {
+        world.see(first, state);
+        assert_eq!(world.decide(), [], "{state:?}");
+    }
+    world.see(first, PodState::Ended);
+    assert_eq!(world.decide(), [second]);
+}
+
+#[test]
+fn a_late_watch_event_that_still_shows_the_gate_does_not_release_twice() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |_| {});
+    let pod = world.single(queue, |_| {});
+    assert_eq!(world.decide(), [pod]);
+    world.apply(Event::Outcome(pod, Outcome::Released));
+    world.see(pod, PodState::Gated);
+    assert_eq!(world.decide(), []);
+}
+
+#[test]
+fn a_refused_release_gives_its_room_back_and_is_tried_again_later() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(1000));
+    let first = world.single(queue, |_| {});
+    let second = world.single(queue, |_| {});
+    assert_eq!(world.decide(), [first]);
+    world.apply(Event::Outcome(first, Outcome::Refused { retry_at: 5_000 }));
+    assert_eq!(world.decide(), [second]);
+    assert_eq!(world.reason(first), Some(Reason::ReleaseRefused { retry_at: 5_000 }));
+    world.see(second, PodState::Ended);
+    assert_eq!(world.decide(), []);
+    assert!(world.engine.tick(5_000));
+    assert_eq!(world.decide(), [first]);
+}
+
+#[test]
+fn priority_goes_first_then_age_then_uid() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(0));
+    let late = world.single(queue, |pod| pod.created = 20);
+    let early = world.single(queue, |pod| pod.created = 10);
+    let same = world.single(queue, |pod| pod.created = 10);
+    let urgent = world.single(queue, |pod| (pod.created, pod.priority) = (30, 5));
+    world.decide();
+    world.queue(1, |_| {});
+    assert_eq!(world.decide(), [urgent, early, same, late]);
+}
+
+#[test]
+fn best_effort_lets_small_work_pass_and_strict_does_not() {
+    for (order, passes) in [(Order::BestEffort, true), (Order::Strict, false)] {
+        let mut world = World::new(100_000);
+        let queue = world.queue(1, |q| (q.limit, q.order) = (cpu(2000), order));
+        let running = world.single(queue, |_| {});
+        world.decide();
+        let large = world.single(queue, |pod| pod.cost = cost(2000));
+        let small = world.single(queue, |_| {});
+        assert_eq!(world.decide().contains(&small), passes);
+        assert_eq!(world.code(large), "QueueLimit");
+        if !passes {
+            assert_eq!(world.code(small), "BehindInStrictQueue");
+        }
+        world.see(running, PodState::Ended);
+        assert_eq!(world.decide(), if passes { vec![] } else { vec![large] });
+    }
+}
+
+#[test]
+fn work_that_can_never_fit_does_not_stop_a_strict_queue() {
+    let mut world = World::new(4000);
+    let queue = world.queue(1, |q| (q.limit, q.order) = (cpu(8000), Order::Strict));
+    let wide = world.single(queue, |pod| pod.cost = cost(5000));
+    let wider = world.single(queue, |pod| pod.cost = cost(9000));
+    let small = world.single(queue, |_| {});
+    assert_eq!(world.decide(), [small]);
+    assert_eq!(world.code(wide), "LargerThanAnyNode");
+    assert_eq!(world.code(wider), "LargerThanQueue");
+}
+
+#[test]
+fn a_resource_the_queue_does_not_mention_is_not_limited_and_zero_is_a_real_limit() {
+    let mut world = World::new(4000);
+    let allocatable = [(CPU, 4000), (GPU, 8), (MEMORY, 1 << 40), (PODS, 110)];
+    world.apply(Event::NodeChanged(
+        NodeId(2),
+        NodeConfig {
+            cluster: HERE,
+            allocatable: allocatable.into_iter().collect(),
+            ready: true,
+            schedulable: true,
+        },
+    ));
+    let asks = [(CPU, 1000), (GPU, 1), (MEMORY, 1 << 36), (PODS, 1)];
+    let free = world.queue(1, |q| q.limit = cpu(4000));
+    let none = world.queue(2, |q| q.limit = [(GPU, 0)].into_iter().collect());
+    let runs = world.single(free, |pod| pod.cost = asks.into_iter().collect());
+    let waits = world.single(none, |pod| pod.cost = asks.into_iter().collect());
+    let plain = world.single(none, |_| {});
+    assert_eq!(world.decide(), [runs, plain]);
+    assert_eq!(world.code(waits), "LargerThanQueue");
+    // The GPU node goes while its pod is charged: only who asks a GPU waits.
+    world.see(runs, bound(2));
+    world.apply(Event::NodeRemoved(NodeId(2)));
+    let later = world.single(free, |_| {});
+    let asker = world.single(free, |pod| pod.cost = asks.into_iter().collect());
+    assert_eq!(world.decide(), [later]);
+    assert_eq!(world.code(asker), "LargerThanAnyNode");
+}
+
+#[test]
+fn the_sibling_with_the_lowest_share_by_weight_goes_next() {
+    let mut world = World::new(12_000);
+    let heavy = world.queue(1, |q| q.weight = 3);
+    let light = world.queue(2, |_| {});
+    for _ in 0..12 {
+        world.single(light, |_| {});
+    }
+    for _ in 0..12 {
+        world.single(heavy, |_| {});
+    }
+    assert_eq!(world.decide().len(), 12);
+    let usage = |queue| world.engine.books.usage[&queue].get(CPU);
+    assert_eq!((usage(heavy), usage(light)), (9000, 3000));
+}
+
+#[test]
+fn shares_are_taken_level_by_level() {
+    let mut world = World::new(12_000);
+    world.queue(1, |_| {});
+    world.queue(2, |_| {});
+    let leaves = [(11, 1), (12, 1), (13, 1), (21, 2)].map(|(id, parent)| {
+        world.queue(id, |q| q.parent = Some(QueueId(parent)))
+    });
+    for _ in 0..12 {
+        for leaf in leaves {
+            world.single(leaf, |_| {});
+        }
+    }
+    world.decide();
+    let usage = leaves.map(|leaf| world.engine.books.usage[&leaf].get(CPU));
+    assert_eq!(usage, [2000, 2000, 2000, 6000]);
+}
+
+#[test]
+fn a_queue_within_its_guarantee_goes_before_one_that_borrows() {
+    let mut world = World::new(8000);
+    let own = world.queue(1, |q| q.guaranteed = cpu(6000));
+    let borrower = world.queue(2, |q| q.weight = 1_000_000);
+    for _ in 0..8 {
+        world.single(borrower, |_| {});
+        world.single(own, |_| {});
+    }
+    world.decide();
+    assert_eq!(world.engine.books.usage[&own].get(CPU), 6000);
+    assert_eq!(world.engine.books.usage[&borrower].get(CPU), 2000);
+}
+
+#[test]
+fn a_limit_above_holds_for_the_sum_of_those_below() {
+    let mut world = World::new(100_000);
+    let top = world.queue(1, |q| q.limit = cpu(2000));
+    let [a, b] = [2, 3].map(|id| world.queue(id, |q| q.parent = Some(top)));
+    let pods = [a, b, a].map(|queue| world.single(queue, |_| {}));
+    assert_eq!(world.decide(), pods[..2]);
+    let Some(Reason::QueueLimit(_, at)) = world.reason(pods[2]) else { panic!() };
+    assert_eq!(at, top);
+}
+
+#[test]
+fn a_gang_starts_whole_or_not_at_all_and_grows_pod_by_pod() {
+    let mut world = World::new(3000);
+    let queue = world.queue(1, |_| {});
+    let group = world.group(1, Assignment::Queue(queue), Gang::AtLeast(3));
+    let mut members = vec![world.pod(group, |_| {}), world.pod(group, |_| {})];
+    assert_eq!(world.decide(), []);
+    assert_eq!(world.reason(members[0]), Some(Reason::WaitingForMembers { have: 2, need: 3 }));
+    let other = world.single(queue, |_| {});
+    assert_eq!(world.decide(), [other]);
+    members.push(world.pod(group, |_| {}));
+    assert_eq!(world.decide(), []);
+    assert_eq!(world.code(members[0]), "Capacity");
+    world.see(other, PodState::Ended);
+    assert_eq!(world.decide(), members);
+    let grown = world.pod(group, |_| {});
+    assert_eq!(world.decide(), []);
+    world.node(1, 4000);
+    assert_eq!(world.decide(), [grown]);
+}
+
+#[test]
+fn all_of_a_group_waits_until_arrivals_are_quiet() {
+    let mut world = World::new(3000);
+    let queue = world.queue(1, |_| {});
+    world.engine.tick(10_000);
+    let group = world.group(1, Assignment::Queue(queue), Gang::All);
+    let first = world.pod(group, |_| {});
+    assert_eq!(world.decide(), []);
+    assert_eq!(world.reason(first), Some(Reason::Settling { until: 12_000 }));
+    world.engine.tick(11_000);
+    let second = world.pod(group, |_| {});
+    assert!(!world.engine.tick(12_999) || world.decide().is_empty());
+    assert!(world.engine.tick(13_000));
+    assert_eq!(world.decide(), [first, second]);
+}
+
+#[test]
+fn work_without_a_usable_queue_waits_with_a_reason_and_holds_nobody_up() {
+    let mut world = World::new(3000);
+    let held = world.queue(1, |q| q.hold = true);
+    let broken = world.queue(2, |q| q.malformed = true);
+    let open = world.queue(3, |_| {});
+    let cases = [
+        (Assignment::Unresolved, "ResolvingOwners"),
+        (Assignment::Unnamed, "NoQueue"),
+        (Assignment::Queue(QueueId(99)), "UnknownQueue"),
+        (Assignment::Forbidden(QueueId(99), Forbidden::Namespace), "UnknownQueue"),
+        (Assignment::Forbidden(open, Forbidden::Namespace), "NamespaceNotAllowed"),
+        (Assignment::Forbidden(open, Forbidden::PriorityClass), "PriorityClassNotAllowed"),
+        (Assignment::Queue(held), "QueueStopped"),
+        (Assignment::Queue(broken), "QueueInvalid"),
+    ];
+    let mut waiting = Vec::new();
+    for (id, (assignment, code)) in (1..).zip(cases) {
+        let group = world.group(id, assignment, Gang::Units);
+        waiting.push((world.pod(group, |_| {}), code));
+    }
+    let runs = world.single(open, |_| {});
+    assert_eq!(world.decide(), [runs]);
+    for (pod, code) in waiting {
+        assert_eq!(world.code(pod), code);
+    }
+}
+
+#[test]
+fn a_queue_that_comes_back_still_knows_what_it_runs() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(1000));
+    let first = world.single(queue, |_| {});
+    world.decide();
+    let second = world.single(queue, |_| {});
+    world.apply(Event::QueueRemoved(queue));
+    assert_eq!(world.decide(), []);
+    assert_eq!(world.code(second), "UnknownQueue");
+    world.queue(1, |q| q.limit = cpu(1000));
+    assert_eq!(world.decide(), []);
+    assert_eq!(world.code(second), "QueueLimit");
+    world.apply(Event::PodRemoved(first));
+    assert_eq!(world.decide(), [second]);
+}
+
+#[test]
+fn a_limit_below_what_runs_stops_new_work_and_nothing_goes_negative() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |_| {});
+    let running = [(); 3].map(|()| world.single(queue, |_| {}));
+    world.decide();
+    world.queue(1, |q| q.limit = cpu(1000));
+    let late = world.single(queue, |pod| pod.cost = cost(500));
+    assert_eq!(world.decide(), []);
+    for pod in &running[..2] {
+        world.see(*pod, PodState::Ended);
+        assert_eq!(world.decide(), []);
+    }
+    world.see(running[2], PodState::Ended);
+    assert_eq!(world.decide(), [late]);
+}
+
+#[test]
+fn foreign_requests_and_cordoned_nodes_take_from_what_is_shared() {
+    let mut world = World::new(4000);
+    let queue = world.queue(1, |_| {});
+    world.apply(Event::ForeignChanged(NodeId(1), cpu(3000)));
+    let first = world.single(queue, |_| {});
+    let second = world.single(queue, |_| {});
+    assert_eq!(world.decide(), [first]);
+    assert_eq!(world.code(second), "Capacity");
+    // What runs on a cordoned node takes nothing from the nodes that are left.
+    world.see(first, bound(1));
+    let allocatable = [(CPU, 4000), (PODS, 110)].into_iter().collect();
+    let cordoned = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: false };
+    world.apply(Event::NodeChanged(NodeId(1), cordoned));
+    world.node(2, 1000);
+    assert_eq!(world.decide(), [second]);
+}
+
+#[test]
+fn a_pod_being_deleted_on_a_dead_node_no_longer_blocks_its_replacement() {
+    let mut world = World::new(4000);
+    world.node(2, 4000);
+    let queue = world.queue(1, |q| q.limit = cpu(1000));
+    let old = world.single(queue, |_| {});
+    world.decide();
+    let terminating = PodState::Bound { node: NodeId(1), terminating: true };
+    world.see(old, terminating);
+    let new = world.single(queue, |_| {});
+    assert_eq!(world.decide(), [], "its node answers: still charged");
+    let allocatable = [(CPU, 4000), (PODS, 110)].into_iter().collect();
+    let dead = NodeConfig { cluster: HERE, allocatable, ready: false, schedulable: true };
+    world.apply(Event::NodeChanged(NodeId(1), dead));
+    assert_eq!(world.decide(), [new]);
+}
+
+#[test]
+fn nothing_starts_before_the_first_lists_are_in() {
+    let mut world = World { engine: Engine::default(), next: 0 };
+    world.node(1, 4000);
+    let queue = world.queue(1, |_| {});
+    let pod = world.single(queue, |_| {});
+    assert_eq!(world.decide(), []);
+    assert_eq!(world.code(pod), "ClusterNotSynced");
+    world.apply(Event::Synced(HERE));
+    assert_eq!(world.decide(), [pod]);
+}
+
+#[test]
+fn a_budget_ends_the_round_and_the_next_one_goes_on() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |_| {});
+    let pods: Vec<PodId> = (0..5).map(|_| world.single(queue, |_| {})).collect();
+    let mut all = Vec::new();
+    while world.engine.tick(0) {
+        all.extend(world.engine.decide(2).into_iter().map(|decision| decision.pod));
+    }
+    assert_eq!(all, pods);
+}
+
+/// A random fleet: queues in a tree of two levels, pods with costs and priorities.
+#[derive(Clone, Debug)]
+struct Fleet {
+    limits: Vec<Option<i128>>,
+    pods: Vec<(usize, i128, i32, i64, u32)>,
+    ends: Vec<prop::sample::Index>,
+}
+
+fn fleet() -> impl Strategy<Value = Fleet> {
+    let limits = prop::collection::vec(prop::option::of(0i128..8000), 6);
+    let pod = (0usize..6, 1i128..4000, 0i32..3, 0i64..50, 0u32..4);
+    let pods = prop::collection::vec(pod, 1..40);
+    let ends = prop::collection::vec(any::<prop::sample::Index>(), 0..40);
+    (limits, pods, ends).prop_map(|(limits, pods, ends)| Fleet { limits, pods, ends })
+}
+
+fn populate(fleet: &Fleet, order: impl Iterator<Item = usize>) -> World {
+    let mut world = World::new(10_000);
+    for (id, limit) in (0u32..).zip(&fleet.limits) {
+        world.queue(id, |q| {
+            q.parent = (id >= 2).then_some(QueueId(id % 2));
+            q.weight = id + 1;
+            q.limit = limit.map(cpu).unwrap_or_default();
+        });
+    }
+    for index in order {
+        let (queue, units, priority, created, gang) = fleet.pods[index];
+        let gang = if gang == 0 { Gang::Units } else { Gang::AtLeast(gang) };
+        // Pods of one queue and gang size are one group.
+        let key = u64::try_from(queue).unwrap() * 1000
+            + match gang {
+                Gang::AtLeast(n) => u64::from(n),
+                _ => 100 + u64::try_from(index).unwrap(),
+            };
+        let assignment = Assignment::Queue(QueueId(u32::try_from(queue).unwrap()));
+        let group = world.group(key, assignment, gang);
+        let config =
+            PodConfig { group, cost: cost(units), priority, created, state: PodState::Gated };
+        world.apply(Event::PodChanged(Uid(u128::try_from(index).unwrap()), config));
+    }
+    world
+}
+
+fn check_books(engine: &Engine) {
+    let mut usage = std::collections::BTreeMap::<QueueId, i128>::new();
+    let mut load = 0;
+    for pod in engine.pods.values() {
+        let open = !pod.waits() && pod.config.state != PodState::Ended;
+        if !open {
+            continue;
+        }
+        load += pod.config.cost.get(CPU);
+        let Assignment::Queue(queue) = engine.groups[&pod.config.group].config.queue else {
+            continue;
+        };
+        for &above in engine.path(queue) {
+            *usage.entry(above).or_default() += pod.config.cost.get(CPU);
+        }
+    }
+    assert_eq!(engine.books.load.get(CPU), load);
+    for (queue, booked) in &engine.books.usage {
+        assert_eq!(booked.get(CPU), usage.get(queue).copied().unwrap_or(0), "{queue:?}");
+    }
+    assert!(load <= engine.books.capacity.get(CPU), "more is charged than there is");
+    for (id, queue) in &engine.queues {
+        if let Some(limit) = queue.limit.mentioned(CPU) {
+            assert!(usage.get(id).copied().unwrap_or(0) <= limit, "over the limit of {id:?}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn books_balance_limits_hold_and_gangs_start_whole(fleet in fleet()) {
+        let mut world = populate(&fleet, 0..fleet.pods.len());
+        for end in &fleet.ends {
+            for decision in world.engine.decide(BUDGET) {
+                let group = &world.engine.groups[&decision.group];
+                if let Gang::AtLeast(need) = group.config.gang {
+                    let out = group.pods.iter().filter(|pod| !world.engine.pods[pod].waits());
+                    prop_assert!(out.count() >= need as usize);
+                }
+            }
+            check_books(&world.engine);
+            let pod = Uid(end.index(fleet.pods.len()) as u128);
+            if !world.engine.pods[&pod].waits() {
+                world.see(pod, PodState::Ended);
+            }
+        }
+    }
+
+    #[test]
+    fn what_was_told_in_another_order_is_decided_in_the_same_order(
+        fleet in fleet(), seed in any::<u64>()
+    ) {
+        let straight = populate(&fleet, 0..fleet.pods.len()).decide();
+        let mut order: Vec<usize> = (0..fleet.pods.len()).collect();
+        order.sort_by_key(|&index| (index as u64 + 1).wrapping_mul(seed | 1));
+        prop_assert_eq!(populate(&fleet, order.into_iter()).decide(), straight);
+    }
+
+    #[test]
+    fn after_a_round_nothing_that_would_fit_is_left_waiting(fleet in fleet()) {
+        let mut world = populate(&fleet, 0..fleet.pods.len());
+        world.decide();
+        prop_assert_eq!(world.decide(), []);
+        for group in world.engine.groups.values().filter(|group| !group.waiting.is_empty()) {
+            let reason = world.engine.reason(group);
+            prop_assert!(!matches!(reason, None | Some(Reason::NextRound)), "{:?}", reason);
+        }
+    }
+}

@@ -1,0 +1,532 @@
+//! The state, and how events change it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::event::{Event, GroupConfig, NodeConfig, Outcome, PodConfig, QueueConfig};
+use super::model::{
+    Assignment, ClusterId, Gang, GroupId, Millis, NodeId, PodId, PodState, QueueId, Uid, Vector,
+};
+use super::reason::Reason;
+use super::share::Fraction;
+use super::tree::Tree;
+
+/// How long arrivals of a group must be quiet before "all that have arrived" is known.
+pub(super) const SETTLE: Millis = 2_000;
+
+/// Place in a queue's line: priority, age of the oldest waiting pod, uid of the root.
+pub(super) type Place = (Reverse<i32>, Millis, Uid, GroupId);
+
+/// Place of a waiting pod in its group: priority, age, uid.
+pub(super) type Turn = (Reverse<i32>, Millis, PodId);
+
+/// The decision core.
+#[derive(Debug, Default)]
+pub struct Engine {
+    pub(super) now: Millis,
+    pub(super) queues: BTreeMap<QueueId, QueueConfig>,
+    pub(super) tree: Tree,
+    pub(super) nodes: BTreeMap<NodeId, Node>,
+    pub(super) groups: BTreeMap<GroupId, Group>,
+    pub(super) pods: BTreeMap<PodId, Pod>,
+    pub(super) lines: BTreeMap<QueueId, BTreeSet<Place>>,
+    pub(super) books: Books,
+    pub(super) synced: BTreeSet<ClusterId>,
+    pub(super) decided: u64,
+    pub(super) dirty: bool,
+    pub(super) wake: Option<Millis>,
+    /// Strict queues that a group closed in the last round.
+    pub(super) heads: BTreeMap<QueueId, GroupId>,
+    /// Whether a node is large enough, by cost; forgotten when a node changes.
+    pub(super) widest: BTreeMap<Vector, Option<Reason>>,
+}
+
+/// What there is and what of it is charged.
+#[derive(Debug, Default)]
+pub(super) struct Books {
+    /// Allocatable of usable nodes less foreign requests.
+    pub(super) capacity: Vector,
+    /// Charged amounts that take from `capacity`.
+    pub(super) load: Vector,
+    /// Charged amounts by queue, with the queues below.
+    pub(super) usage: BTreeMap<QueueId, Vector>,
+    /// Charged amounts by queue, without the queues below.
+    pub(super) direct: BTreeMap<QueueId, Vector>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    pub(super) config: NodeConfig,
+    foreign: Vector,
+    pods: BTreeSet<PodId>,
+    pub(super) known: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) config: GroupConfig,
+    pub(super) waiting: BTreeSet<Turn>,
+    ages: BTreeSet<(Millis, PodId)>,
+    pub(super) pods: BTreeSet<PodId>,
+    pub(super) arrived: Millis,
+    pub(super) started: bool,
+    pub(super) refusal: Option<Reason>,
+    pub(super) place: Option<(QueueId, Place)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Pod {
+    pub(super) config: PodConfig,
+    pub(super) release: ReleaseState,
+    pub(super) retry_at: Option<Millis>,
+    charge: Option<Charge>,
+}
+
+/// How far our own release of a pod has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReleaseState {
+    /// Not decided.
+    None,
+    /// Decided; the write is under way.
+    Sent,
+    /// The apiserver said yes: whatever an older watch event says, its gate is open.
+    Done,
+}
+
+/// What a pod was charged, so that the same is given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Charge {
+    queue: Option<QueueId>,
+    takes_capacity: bool,
+    cost: Vector,
+}
+
+impl Node {
+    fn usable(&self) -> bool {
+        self.known && self.config.ready && self.config.schedulable
+    }
+
+    /// What this node adds to the capacity: never negative, however much is foreign.
+    fn offer(&self) -> Vector {
+        if !self.usable() {
+            return Vector::default();
+        }
+        let foreign = |resource| self.foreign.get(resource);
+        self.config.allocatable.iter().map(|(r, amount)| (r, (amount - foreign(r)).max(0))).collect()
+    }
+}
+
+impl Pod {
+    pub(super) fn waits(&self) -> bool {
+        self.config.state == PodState::Gated && self.release == ReleaseState::None
+    }
+}
+
+impl Engine {
+    /// Changes the state by one event that happened at `now`.
+    pub fn apply(&mut self, now: Millis, event: Event) {
+        self.now = self.now.max(now);
+        self.dirty = true;
+        match event {
+            Event::QueueChanged(id, config) => {
+                self.queues.insert(id, config);
+                self.rebuild_tree();
+            }
+            Event::QueueRemoved(id) => {
+                self.queues.remove(&id);
+                self.rebuild_tree();
+            }
+            Event::NodeChanged(id, config) => self.change_node(id, |node| {
+                node.config = config;
+                node.known = true;
+            }),
+            Event::NodeRemoved(id) => self.remove_node(id),
+            Event::ForeignChanged(id, usage) => self.change_node(id, |node| node.foreign = usage),
+            Event::GroupChanged(id, config) => self.change_group(id, config),
+            Event::PodChanged(id, config) => self.change_pod(id, config),
+            Event::PodRemoved(id) => self.remove_pod(id),
+            Event::Outcome(id, outcome) => self.outcome(id, &outcome),
+            Event::Synced(cluster) => {
+                self.synced.insert(cluster);
+            }
+        }
+    }
+
+    /// Moves time on; true when something may start that could not before.
+    pub fn tick(&mut self, now: Millis) -> bool {
+        self.now = self.now.max(now);
+        self.dirty |= self.wake.is_some_and(|wake| wake <= self.now);
+        self.dirty
+    }
+
+    /// Decisions so far.
+    #[must_use]
+    pub fn decided(&self) -> u64 {
+        self.decided
+    }
+
+    /// What may be shared out.
+    #[must_use]
+    pub fn capacity(&self) -> &Vector {
+        &self.books.capacity
+    }
+
+    fn rebuild_tree(&mut self) {
+        self.tree = Tree::build(&self.queues);
+        self.books.usage.clear();
+        for (&queue, direct) in &self.books.direct {
+            for &above in self.tree.path(queue) {
+                self.books.usage.entry(above).or_default().add(direct);
+            }
+        }
+    }
+
+    fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
+        let node = self.nodes.entry(id).or_default();
+        self.books.capacity.sub(&node.offer());
+        change(node);
+        self.books.capacity.add(&node.offer());
+        let pods: Vec<PodId> = node.pods.iter().copied().collect();
+        self.widest.clear();
+        for pod in pods {
+            self.recharge(pod);
+        }
+    }
+
+    fn remove_node(&mut self, id: NodeId) {
+        self.change_node(id, |node| {
+            node.known = false;
+            node.foreign = Vector::default();
+        });
+        if self.nodes.get(&id).is_some_and(|node| node.pods.is_empty()) {
+            self.nodes.remove(&id);
+        }
+    }
+
+    fn change_group(&mut self, id: GroupId, config: GroupConfig) {
+        let group = self.groups.entry(id).or_insert_with(|| Group {
+            config: config.clone(),
+            waiting: BTreeSet::new(),
+            ages: BTreeSet::new(),
+            pods: BTreeSet::new(),
+            arrived: 0,
+            started: false,
+            refusal: None,
+            place: None,
+        });
+        group.config = config;
+        group.refusal = None;
+        let pods: Vec<PodId> = group.pods.iter().copied().collect();
+        for pod in pods {
+            self.recharge(pod);
+        }
+        self.line_up(id);
+    }
+
+    fn change_pod(&mut self, id: PodId, config: PodConfig) {
+        let group = config.group;
+        match self.pods.get(&id).map(|pod| pod.config.group) {
+            Some(before) if before != group => self.leave_group(id, before),
+            Some(_) => self.dequeue(id),
+            None => {}
+        }
+        let node = match config.state {
+            PodState::Bound { node, .. } => Some(node),
+            _ => None,
+        };
+        let pod = self.pods.entry(id).or_insert_with(|| Pod {
+            config: config.clone(),
+            release: ReleaseState::None,
+            retry_at: None,
+            charge: None,
+        });
+        pod.config = config;
+        if pod.config.state != PodState::Gated {
+            pod.release = ReleaseState::Done;
+        }
+        if let Some(node) = node {
+            self.nodes.entry(node).or_default().pods.insert(id);
+        }
+        self.enter_group(id);
+        self.recharge(id);
+    }
+
+    fn enter_group(&mut self, id: PodId) {
+        let Some(pod) = self.pods.get(&id) else { return };
+        let Some(group) = self.groups.get_mut(&pod.config.group) else { return };
+        if group.pods.insert(id) {
+            group.arrived = group.arrived.max(pod.config.created).max(self.now);
+        }
+        group.started |= pod.release != ReleaseState::None;
+        if pod.waits() {
+            group.waiting.insert((Reverse(pod.config.priority), pod.config.created, id));
+            group.ages.insert((pod.config.created, id));
+        }
+        let group = pod.config.group;
+        self.line_up(group);
+    }
+
+    /// Takes a pod out of its group's waiting pods.
+    pub(super) fn dequeue(&mut self, id: PodId) {
+        let Some(pod) = self.pods.get(&id) else { return };
+        let Some(group) = self.groups.get_mut(&pod.config.group) else { return };
+        group.waiting.remove(&(Reverse(pod.config.priority), pod.config.created, id));
+        group.ages.remove(&(pod.config.created, id));
+        let group = pod.config.group;
+        self.line_up(group);
+    }
+
+    fn leave_group(&mut self, id: PodId, group: GroupId) {
+        self.dequeue(id);
+        if let Some(left) = self.groups.get_mut(&group) {
+            left.pods.remove(&id);
+            if left.pods.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
+    }
+
+    fn remove_pod(&mut self, id: PodId) {
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        let group = pod.config.group;
+        if let PodState::Bound { node, .. } = pod.config.state
+            && let Some(on) = self.nodes.get_mut(&node)
+        {
+            on.pods.remove(&id);
+            if !on.known && on.pods.is_empty() {
+                self.nodes.remove(&node);
+            }
+        }
+        self.settle_charge(id, None);
+        self.leave_group(id, group);
+        self.pods.remove(&id);
+    }
+
+    fn outcome(&mut self, id: PodId, outcome: &Outcome) {
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        match outcome {
+            Outcome::Released => {
+                pod.release = ReleaseState::Done;
+                return;
+            }
+            Outcome::Gone => return self.remove_pod(id),
+            Outcome::Refused { retry_at } if pod.release == ReleaseState::Sent => {
+                pod.release = ReleaseState::None;
+                pod.retry_at = Some(*retry_at);
+            }
+            Outcome::Refused { .. } => return,
+        }
+        self.enter_group(id);
+        self.recharge(id);
+    }
+
+    /// Puts a group where it belongs in its queue's line, or takes it out.
+    fn line_up(&mut self, id: GroupId) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let place = match (group.config.queue, group.waiting.first(), group.ages.first()) {
+            (Assignment::Queue(queue), Some(&(priority, ..)), Some(&(oldest, _))) => {
+                Some((queue, (priority, oldest, group.config.root, id)))
+            }
+            _ => None,
+        };
+        if place == group.place {
+            return;
+        }
+        let before = std::mem::replace(&mut group.place, place);
+        if let Some((queue, place)) = before
+            && let Some(line) = self.lines.get_mut(&queue)
+        {
+            line.remove(&place);
+            if line.is_empty() {
+                self.lines.remove(&queue);
+            }
+        }
+        if let Some((queue, place)) = place {
+            self.lines.entry(queue).or_default().insert(place);
+        }
+    }
+
+    /// Brings a pod's charge in line with where it stands.
+    pub(super) fn recharge(&mut self, id: PodId) {
+        let charge = self.pods.get(&id).and_then(|pod| self.due(pod));
+        self.settle_charge(id, charge);
+    }
+
+    /// What a pod should be charged: from the decision until it has ended, is
+    /// gone, or its node is gone; a pod that is being deleted on a node that
+    /// does not answer costs nothing, since that node's capacity is not there either.
+    fn due(&self, pod: &Pod) -> Option<Charge> {
+        let takes_capacity = match pod.config.state {
+            PodState::Ended => return None,
+            PodState::Gated if pod.release == ReleaseState::None => return None,
+            PodState::Gated | PodState::Released { .. } => true,
+            PodState::Bound { node, terminating } => {
+                let node = self.nodes.get(&node).filter(|node| node.known)?;
+                if terminating && !node.config.ready {
+                    return None;
+                }
+                node.usable()
+            }
+        };
+        let queue = match self.groups.get(&pod.config.group)?.config.queue {
+            Assignment::Queue(queue) => Some(queue),
+            _ => None,
+        };
+        Some(Charge { queue, takes_capacity, cost: pod.config.cost.clone() })
+    }
+
+    fn settle_charge(&mut self, id: PodId, charge: Option<Charge>) {
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        if pod.charge == charge {
+            return;
+        }
+        if let Some(before) = std::mem::replace(&mut pod.charge, charge.clone()) {
+            self.books.enter(&self.tree, &before, Vector::sub);
+        }
+        if let Some(charge) = charge {
+            self.books.enter(&self.tree, &charge, Vector::add);
+        }
+    }
+}
+
+impl Books {
+    fn enter(&mut self, tree: &Tree, charge: &Charge, change: fn(&mut Vector, &Vector)) {
+        if charge.takes_capacity {
+            change(&mut self.load, &charge.cost);
+        }
+        let Some(queue) = charge.queue else { return };
+        change(self.direct.entry(queue).or_default(), &charge.cost);
+        for &above in tree.path(queue) {
+            change(self.usage.entry(above).or_default(), &charge.cost);
+        }
+    }
+
+    /// Dominant share (Ghodsi et al. 2011): the largest part that `usage` is of
+    /// the capacity, over all resources that there are, divided by `weight`.
+    pub(super) fn dominant_share(&self, usage: Option<&Vector>, weight: u32) -> Fraction {
+        let part = |(resource, amount): (_, i128)| {
+            let capacity = u128::try_from(self.capacity.get(resource)).ok().filter(|&c| c > 0)?;
+            let numerator = u128::try_from(amount).ok()?;
+            Some(Fraction { numerator, denominator: capacity * u128::from(weight.max(1)) })
+        };
+        usage.and_then(|usage| usage.iter().filter_map(part).max()).unwrap_or(Fraction::ZERO)
+    }
+}
+
+/// What is known of a group, for the view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupSummary {
+    /// Its id.
+    pub id: GroupId,
+    /// Its queue.
+    pub queue: Assignment,
+    /// Its gang rule.
+    pub gang: Gang,
+    /// Why its next pods wait; `None` when none waits.
+    pub reason: Option<Reason>,
+    /// Waiting pods in order of release.
+    pub waiting: Vec<PodId>,
+    /// Pods decided or open that have no node; true when somebody else's gate holds it.
+    pub released: Vec<(PodId, bool)>,
+    /// Pods on nodes; true when terminating.
+    pub running: Vec<(PodId, bool)>,
+    /// Pods that have ended.
+    pub ended: Vec<PodId>,
+    /// What its pods are charged.
+    pub charged: Vector,
+    /// What its next pod or gang asks.
+    pub asks: Vector,
+    /// Priority of its next pod.
+    pub priority: i32,
+    /// Earliest creation of a waiting pod, else of any.
+    pub since: Millis,
+}
+
+/// What is known of a queue, for the view.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueSummary {
+    /// Its id.
+    pub id: QueueId,
+    /// Its configuration while it exists.
+    pub config: Option<QueueConfig>,
+    /// Why nothing may start.
+    pub problem: Option<Reason>,
+    /// Charged amounts, with the queues below.
+    pub usage: Vector,
+    /// Dominant share before weight, in thousandths.
+    pub share_per_mille: u64,
+    /// Groups that wait, in order, without the queues below.
+    pub line: Vec<GroupId>,
+}
+
+impl Engine {
+    /// Every group with a pod.
+    pub fn groups(&self) -> impl Iterator<Item = GroupSummary> + '_ {
+        self.groups.iter().map(|(&id, group)| self.summarise(id, group))
+    }
+
+    fn summarise(&self, id: GroupId, group: &Group) -> GroupSummary {
+        let mut summary = GroupSummary {
+            id,
+            queue: group.config.queue,
+            gang: group.config.gang,
+            reason: self.reason(group),
+            waiting: group.waiting.iter().map(|&(.., pod)| pod).collect(),
+            released: Vec::new(),
+            running: Vec::new(),
+            ended: Vec::new(),
+            charged: Vector::default(),
+            asks: self.asks(group),
+            priority: group.waiting.first().map_or(0, |&(Reverse(priority), ..)| priority),
+            since: group.ages.first().map_or(Millis::MAX, |&(oldest, _)| oldest),
+        };
+        for (&pod_id, pod) in group.pods.iter().filter_map(|pod| self.pods.get_key_value(pod)) {
+            match pod.config.state {
+                PodState::Gated if pod.waits() => {}
+                PodState::Gated => summary.released.push((pod_id, false)),
+                PodState::Released { held } => summary.released.push((pod_id, held)),
+                PodState::Bound { terminating, .. } => summary.running.push((pod_id, terminating)),
+                PodState::Ended => summary.ended.push(pod_id),
+            }
+            if let Some(charge) = &pod.charge {
+                summary.charged.add(&charge.cost);
+            }
+            if group.ages.is_empty() {
+                summary.since = summary.since.min(pod.config.created);
+            }
+        }
+        summary
+    }
+
+    /// Every queue that exists or is named by waiting or charged work.
+    #[must_use]
+    pub fn queues(&self) -> Vec<QueueSummary> {
+        let mut ids: BTreeSet<QueueId> = self.queues.keys().copied().collect();
+        ids.extend(self.lines.keys());
+        ids.into_iter()
+            .map(|id| QueueSummary {
+                id,
+                config: self.queues.get(&id).cloned(),
+                problem: self.tree.problem(id),
+                usage: self.books.usage.get(&id).cloned().unwrap_or_default(),
+                share_per_mille: self
+                    .books
+                    .dominant_share(self.books.usage.get(&id), 1)
+                    .per_mille(),
+                line: self.lines.get(&id).into_iter().flatten().map(|&(.., id)| id).collect(),
+            })
+            .collect()
+    }
+
+    /// The queue itself first, then those above it.
+    #[must_use]
+    pub fn path(&self, queue: QueueId) -> &[QueueId] {
+        self.tree.path(queue)
+    }
+
+    /// Creation time of a pod.
+    #[must_use]
+    pub fn created(&self, pod: PodId) -> Option<Millis> {
+        self.pods.get(&pod).map(|pod| pod.config.created)
+    }
+}
