@@ -27,9 +27,9 @@ use kube::{
 use serde_json::{Value, json};
 
 /// How long an operator may take from its start until it works.
-const START_LIMIT: Duration = Duration::from_mins(1);
+const START_LIMIT: Duration = Duration::from_mins(2);
 /// How long the API server may take until it serves a new kind.
-const SERVED_LIMIT: Duration = Duration::from_secs(30);
+const SERVED_LIMIT: Duration = Duration::from_mins(2);
 /// Pause between two looks at a condition.
 const LOOK: Duration = Duration::from_millis(50);
 /// Tries with another port when somebody else took the one that was free a moment ago.
