@@ -2,6 +2,8 @@
 //
 // The component is named by the first argument or, so that symlinks can stand
 // in for the upstream programs, by the base name of the program itself.
+// `tgcluster up` runs several of them together, with fake nodes, as a cluster
+// that needs neither containers nor root.
 package main
 
 import (
@@ -19,6 +21,8 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+
+	"tidegate.dev/tests/cluster/internal/bench"
 )
 
 // components builds only the command that was asked for: two of them in one
@@ -28,6 +32,10 @@ var components = map[string]func() *cobra.Command{
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 }
+
+const usage = `usage: tgcluster up|status|down [FLAG...]
+       tgcluster etcd|kube-apiserver|kube-controller-manager|kube-scheduler [FLAG...]
+`
 
 func main() {
 	name := filepath.Base(os.Args[0])
@@ -40,8 +48,13 @@ func main() {
 		etcdmain.Main(os.Args)
 	case components[name] != nil:
 		os.Exit(cli.Run(components[name]()))
+	case bench.Commands[name] != nil:
+		if err := bench.Commands[name](os.Args[1:]); err != nil {
+			fmt.Fprintf(os.Stderr, "tgcluster %s: %v\n", name, err)
+			os.Exit(1)
+		}
 	default:
-		fmt.Fprintln(os.Stderr, "usage: tgcluster etcd|kube-apiserver|kube-controller-manager|kube-scheduler [FLAG...]")
+		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
 	}
 }
