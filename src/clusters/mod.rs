@@ -1,0 +1,3 @@
+//! Watches member clusters and tells the engine what changed.
+
+pub mod cost;
