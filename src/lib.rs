@@ -4,5 +4,8 @@
 //! `tests/it/tidy.rs` holds the rooms to who may use whom.
 
 pub mod api;
+pub mod control;
 pub mod engine;
 pub mod quantity;
+pub mod runtime;
+pub mod view;

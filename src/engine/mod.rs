@@ -10,11 +10,13 @@
 #![deny(clippy::float_arithmetic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod action;
+mod books;
 mod decide;
 pub mod event;
 mod model;
 mod reason;
 mod share;
+mod summary;
 mod tree;
 mod world;
 
@@ -28,4 +30,5 @@ pub use model::{
 };
 pub use reason::{Reason, Shortage};
 pub use share::Fraction;
-pub use world::{Engine, GroupSummary, QueueSummary};
+pub use summary::{GroupSummary, QueueSummary};
+pub use world::Engine;

@@ -96,6 +96,18 @@ impl Reason {
         }
     }
 
+    /// Whether it says only that nothing is known yet.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::ClusterNotSynced
+                | Self::ResolvingOwners
+                | Self::Settling { .. }
+                | Self::NextRound
+        )
+    }
+
     /// Whether somebody must act before this can end by itself.
     #[must_use]
     pub fn needs_action(&self) -> bool {

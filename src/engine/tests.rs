@@ -249,9 +249,8 @@ fn shares_are_taken_level_by_level() {
     let mut world = World::new(12_000);
     world.queue(1, |_| {});
     world.queue(2, |_| {});
-    let leaves = [(11, 1), (12, 1), (13, 1), (21, 2)].map(|(id, parent)| {
-        world.queue(id, |q| q.parent = Some(QueueId(parent)))
-    });
+    let leaves = [(11, 1), (12, 1), (13, 1), (21, 2)]
+        .map(|(id, parent)| world.queue(id, |q| q.parent = Some(QueueId(parent))));
     for _ in 0..12 {
         for leaf in leaves {
             world.single(leaf, |_| {});

@@ -61,10 +61,7 @@ impl Tree {
 }
 
 /// Walks up from a queue. A path that is invalid ends where it goes wrong.
-fn walk(
-    queues: &BTreeMap<QueueId, QueueConfig>,
-    from: QueueId,
-) -> (Vec<QueueId>, Option<Reason>) {
+fn walk(queues: &BTreeMap<QueueId, QueueConfig>, from: QueueId) -> (Vec<QueueId>, Option<Reason>) {
     let mut path = Vec::new();
     let mut seen = BTreeSet::new();
     let mut stopped = None;

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::books::{Books, Charge};
 use super::event::{Event, GroupConfig, NodeConfig, Outcome, PodConfig, QueueConfig};
 use super::model::{
-    Assignment, ClusterId, Gang, GroupId, Millis, NodeId, PodId, PodState, QueueId, Uid, Vector,
+    Assignment, ClusterId, GroupId, Millis, NodeId, PodId, PodState, QueueId, Uid, Vector,
 };
 use super::reason::Reason;
-use super::share::Fraction;
 use super::tree::Tree;
 
 /// How long arrivals of a group must be quiet before "all that have arrived" is known.
@@ -41,19 +41,6 @@ pub struct Engine {
     pub(super) widest: BTreeMap<Vector, Option<Reason>>,
 }
 
-/// What there is and what of it is charged.
-#[derive(Debug, Default)]
-pub(super) struct Books {
-    /// Allocatable of usable nodes less foreign requests.
-    pub(super) capacity: Vector,
-    /// Charged amounts that take from `capacity`.
-    pub(super) load: Vector,
-    /// Charged amounts by queue, with the queues below.
-    pub(super) usage: BTreeMap<QueueId, Vector>,
-    /// Charged amounts by queue, without the queues below.
-    pub(super) direct: BTreeMap<QueueId, Vector>,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) config: NodeConfig,
@@ -66,7 +53,7 @@ pub(super) struct Node {
 pub(super) struct Group {
     pub(super) config: GroupConfig,
     pub(super) waiting: BTreeSet<Turn>,
-    ages: BTreeSet<(Millis, PodId)>,
+    pub(super) ages: BTreeSet<(Millis, PodId)>,
     pub(super) pods: BTreeSet<PodId>,
     pub(super) arrived: Millis,
     pub(super) started: bool,
@@ -79,7 +66,7 @@ pub(super) struct Pod {
     pub(super) config: PodConfig,
     pub(super) release: ReleaseState,
     pub(super) retry_at: Option<Millis>,
-    charge: Option<Charge>,
+    pub(super) charge: Option<Charge>,
 }
 
 /// How far our own release of a pod has come.
@@ -93,14 +80,6 @@ pub(super) enum ReleaseState {
     Done,
 }
 
-/// What a pod was charged, so that the same is given back.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Charge {
-    queue: Option<QueueId>,
-    takes_capacity: bool,
-    cost: Vector,
-}
-
 impl Node {
     fn usable(&self) -> bool {
         self.known && self.config.ready && self.config.schedulable
@@ -112,7 +91,11 @@ impl Node {
             return Vector::default();
         }
         let foreign = |resource| self.foreign.get(resource);
-        self.config.allocatable.iter().map(|(r, amount)| (r, (amount - foreign(r)).max(0))).collect()
+        self.config
+            .allocatable
+            .iter()
+            .map(|(r, amount)| (r, (amount - foreign(r)).max(0)))
+            .collect()
     }
 }
 
@@ -173,12 +156,7 @@ impl Engine {
 
     fn rebuild_tree(&mut self) {
         self.tree = Tree::build(&self.queues);
-        self.books.usage.clear();
-        for (&queue, direct) in &self.books.direct {
-            for &above in self.tree.path(queue) {
-                self.books.usage.entry(above).or_default().add(direct);
-            }
-        }
+        self.books.sum_up(&self.tree);
     }
 
     fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
@@ -386,147 +364,5 @@ impl Engine {
         if let Some(charge) = charge {
             self.books.enter(&self.tree, &charge, Vector::add);
         }
-    }
-}
-
-impl Books {
-    fn enter(&mut self, tree: &Tree, charge: &Charge, change: fn(&mut Vector, &Vector)) {
-        if charge.takes_capacity {
-            change(&mut self.load, &charge.cost);
-        }
-        let Some(queue) = charge.queue else { return };
-        change(self.direct.entry(queue).or_default(), &charge.cost);
-        for &above in tree.path(queue) {
-            change(self.usage.entry(above).or_default(), &charge.cost);
-        }
-    }
-
-    /// Dominant share (Ghodsi et al. 2011): the largest part that `usage` is of
-    /// the capacity, over all resources that there are, divided by `weight`.
-    pub(super) fn dominant_share(&self, usage: Option<&Vector>, weight: u32) -> Fraction {
-        let part = |(resource, amount): (_, i128)| {
-            let capacity = u128::try_from(self.capacity.get(resource)).ok().filter(|&c| c > 0)?;
-            let numerator = u128::try_from(amount).ok()?;
-            Some(Fraction { numerator, denominator: capacity * u128::from(weight.max(1)) })
-        };
-        usage.and_then(|usage| usage.iter().filter_map(part).max()).unwrap_or(Fraction::ZERO)
-    }
-}
-
-/// What is known of a group, for the view.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupSummary {
-    /// Its id.
-    pub id: GroupId,
-    /// Its queue.
-    pub queue: Assignment,
-    /// Its gang rule.
-    pub gang: Gang,
-    /// Why its next pods wait; `None` when none waits.
-    pub reason: Option<Reason>,
-    /// Waiting pods in order of release.
-    pub waiting: Vec<PodId>,
-    /// Pods decided or open that have no node; true when somebody else's gate holds it.
-    pub released: Vec<(PodId, bool)>,
-    /// Pods on nodes; true when terminating.
-    pub running: Vec<(PodId, bool)>,
-    /// Pods that have ended.
-    pub ended: Vec<PodId>,
-    /// What its pods are charged.
-    pub charged: Vector,
-    /// What its next pod or gang asks.
-    pub asks: Vector,
-    /// Priority of its next pod.
-    pub priority: i32,
-    /// Earliest creation of a waiting pod, else of any.
-    pub since: Millis,
-}
-
-/// What is known of a queue, for the view.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QueueSummary {
-    /// Its id.
-    pub id: QueueId,
-    /// Its configuration while it exists.
-    pub config: Option<QueueConfig>,
-    /// Why nothing may start.
-    pub problem: Option<Reason>,
-    /// Charged amounts, with the queues below.
-    pub usage: Vector,
-    /// Dominant share before weight, in thousandths.
-    pub share_per_mille: u64,
-    /// Groups that wait, in order, without the queues below.
-    pub line: Vec<GroupId>,
-}
-
-impl Engine {
-    /// Every group with a pod.
-    pub fn groups(&self) -> impl Iterator<Item = GroupSummary> + '_ {
-        self.groups.iter().map(|(&id, group)| self.summarise(id, group))
-    }
-
-    fn summarise(&self, id: GroupId, group: &Group) -> GroupSummary {
-        let mut summary = GroupSummary {
-            id,
-            queue: group.config.queue,
-            gang: group.config.gang,
-            reason: self.reason(group),
-            waiting: group.waiting.iter().map(|&(.., pod)| pod).collect(),
-            released: Vec::new(),
-            running: Vec::new(),
-            ended: Vec::new(),
-            charged: Vector::default(),
-            asks: self.asks(group),
-            priority: group.waiting.first().map_or(0, |&(Reverse(priority), ..)| priority),
-            since: group.ages.first().map_or(Millis::MAX, |&(oldest, _)| oldest),
-        };
-        for (&pod_id, pod) in group.pods.iter().filter_map(|pod| self.pods.get_key_value(pod)) {
-            match pod.config.state {
-                PodState::Gated if pod.waits() => {}
-                PodState::Gated => summary.released.push((pod_id, false)),
-                PodState::Released { held } => summary.released.push((pod_id, held)),
-                PodState::Bound { terminating, .. } => summary.running.push((pod_id, terminating)),
-                PodState::Ended => summary.ended.push(pod_id),
-            }
-            if let Some(charge) = &pod.charge {
-                summary.charged.add(&charge.cost);
-            }
-            if group.ages.is_empty() {
-                summary.since = summary.since.min(pod.config.created);
-            }
-        }
-        summary
-    }
-
-    /// Every queue that exists or is named by waiting or charged work.
-    #[must_use]
-    pub fn queues(&self) -> Vec<QueueSummary> {
-        let mut ids: BTreeSet<QueueId> = self.queues.keys().copied().collect();
-        ids.extend(self.lines.keys());
-        ids.into_iter()
-            .map(|id| QueueSummary {
-                id,
-                config: self.queues.get(&id).cloned(),
-                problem: self.tree.problem(id),
-                usage: self.books.usage.get(&id).cloned().unwrap_or_default(),
-                share_per_mille: self
-                    .books
-                    .dominant_share(self.books.usage.get(&id), 1)
-                    .per_mille(),
-                line: self.lines.get(&id).into_iter().flatten().map(|&(.., id)| id).collect(),
-            })
-            .collect()
-    }
-
-    /// The queue itself first, then those above it.
-    #[must_use]
-    pub fn path(&self, queue: QueueId) -> &[QueueId] {
-        self.tree.path(queue)
-    }
-
-    /// Creation time of a pod.
-    #[must_use]
-    pub fn created(&self, pod: PodId) -> Option<Millis> {
-        self.pods.get(&pod).map(|pod| pod.config.created)
     }
 }

@@ -3,6 +3,7 @@
 //! Readers (webhook, metrics, visibility API, command line) see nothing else and
 //! can never slow the loop. Names meet ids here and amounts become quantities.
 
+mod build;
 mod text;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use arc_swap::ArcSwap;
 use crate::engine::Millis;
 use crate::engine::event::ObjectRef;
 
-pub use text::{Names, explain};
+pub use text::Names;
 
 /// Readers' handle on the newest view.
 pub type Published = Arc<ArcSwap<View>>;
@@ -180,8 +181,12 @@ pub struct Wait {
     pub code: &'static str,
     /// A sentence with the numbers.
     pub message: String,
-    /// What would end it, when somebody must act.
+    /// What would end it.
     pub remedy: Option<String>,
+    /// Somebody must act before it can end.
+    pub needs_action: bool,
+    /// Looked at in full: not on its way to being decided or resolved.
+    pub settled: bool,
     /// Groups of the same queue that go first.
     pub groups_ahead: u64,
     /// Pods of those groups.

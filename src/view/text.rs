@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::event::{Address, GroupName, Name, QueueName};
-use crate::engine::{GroupId, NodeId, PodId, QueueId, ResourceId, Vector};
+use crate::engine::{
+    Forbidden, GroupId, Millis, NodeId, PodId, QueueId, Reason, ResourceId, Shortage, Vector,
+};
 use crate::quantity;
 
 use super::Amounts;
@@ -17,4 +19,179 @@ pub struct Names {
     nodes: BTreeMap<NodeId, Arc<str>>,
     groups: BTreeMap<GroupId, Arc<GroupName>>,
     pods: BTreeMap<PodId, Address>,
+}
+
+impl Names {
+    /// Learns, or forgets, who an id stands for.
+    pub fn learn(&mut self, name: Name) {
+        match name {
+            Name::Resource(id, name) => drop(self.resources.insert(id, name)),
+            Name::Queue(id, name) => drop(self.queues.insert(id, name)),
+            Name::Node(id, name) => drop(self.nodes.insert(id, name)),
+            Name::Group(id, name) => drop(self.groups.insert(id, Arc::new(name))),
+            Name::GroupGone(id) => drop(self.groups.remove(&id)),
+            Name::Pod(id, address) => drop(self.pods.insert(id, address)),
+        }
+    }
+
+    /// Forgets a pod that is gone.
+    pub fn forget_pod(&mut self, id: PodId) {
+        self.pods.remove(&id);
+    }
+
+    /// Where a pod is.
+    #[must_use]
+    pub fn pod(&self, id: PodId) -> Option<&Address> {
+        self.pods.get(&id)
+    }
+
+    /// Who a group is.
+    #[must_use]
+    pub fn group(&self, id: GroupId) -> Option<&Arc<GroupName>> {
+        self.groups.get(&id)
+    }
+
+    /// A queue's name and identity.
+    #[must_use]
+    pub fn queue(&self, id: QueueId) -> QueueName {
+        self.queues.get(&id).cloned().unwrap_or_default()
+    }
+
+    fn queue_name(&self, id: QueueId) -> Arc<str> {
+        self.queue(id).name
+    }
+
+    /// A resource's name.
+    #[must_use]
+    pub fn resource(&self, id: ResourceId) -> Arc<str> {
+        self.resources.get(&id).cloned().unwrap_or_else(|| "unknown resource".into())
+    }
+
+    /// Amounts that are not zero, as quantities.
+    #[must_use]
+    pub fn amounts(&self, vector: &Vector) -> Amounts {
+        self.mentioned(vector).into_iter().filter(|(_, amount)| amount != "0").collect()
+    }
+
+    /// All mentioned amounts, zeros too, as quantities.
+    #[must_use]
+    pub fn mentioned(&self, vector: &Vector) -> Amounts {
+        let name = |id| self.resource(id);
+        vector.iter().map(|(id, units)| (name(id), quantity::format(&name(id), units))).collect()
+    }
+
+    /// A reason as a sentence with its numbers.
+    #[must_use]
+    pub fn sentence(&self, reason: &Reason, now: Millis) -> String {
+        match reason {
+            Reason::ClusterNotSynced => "the controller is still reading the cluster".into(),
+            Reason::ResolvingOwners => "its owners are being looked up".into(),
+            Reason::NoQueue => "neither its root object nor its namespace names a queue".into(),
+            Reason::UnknownQueue(queue) => {
+                format!("queue {:?} does not exist", self.queue_name(*queue))
+            }
+            Reason::QueueForbidden(queue, why) => self.forbidden(*queue, *why),
+            Reason::QueueInvalid(queue) => format!(
+                "queue {:?} has an unknown parent, is in a cycle of parents or has a malformed amount",
+                self.queue_name(*queue)
+            ),
+            Reason::QueueStopped(queue) => {
+                format!("queue {:?} is stopped (spec.stop: Hold)", self.queue_name(*queue))
+            }
+            Reason::WaitingForMembers { have, need } => {
+                format!("{have} of the {need} pods that must start together have arrived")
+            }
+            Reason::Settling { .. } => {
+                "all its pods must start together and some may still arrive".into()
+            }
+            Reason::LargerThanQueue(shortage, queue) => {
+                format!("larger than queue {:?}: {}", self.queue_name(*queue), self.short(shortage))
+            }
+            Reason::LargerThanAnyNode(shortage) => {
+                format!("larger than any node: {}", self.short(shortage))
+            }
+            Reason::QueueLimit(shortage, queue) => {
+                format!("limit of queue {:?}: {}", self.queue_name(*queue), self.short(shortage))
+            }
+            Reason::Capacity(shortage) => format!("the cluster is full: {}", self.short(shortage)),
+            Reason::BehindInStrictQueue(queue) => {
+                format!("queue {:?} is strict and others are first", self.queue_name(*queue))
+            }
+            Reason::ReleaseRefused { retry_at } => format!(
+                "its release was refused by the apiserver or another admission plugin; tried again in {} s",
+                retry_at.saturating_sub(now).max(0).div_euclid(1000)
+            ),
+            Reason::NextRound => "about to be decided".into(),
+        }
+    }
+
+    fn forbidden(&self, queue: QueueId, why: Forbidden) -> String {
+        let queue = self.queue_name(queue);
+        match why {
+            Forbidden::Namespace => {
+                format!("queue {queue:?} may not be used from this namespace (spec.namespaces)")
+            }
+            Forbidden::PriorityClass => {
+                format!("queue {queue:?} does not list its priority class (spec.priorityClasses)")
+            }
+        }
+    }
+
+    fn short(&self, shortage: &Shortage) -> String {
+        let name = self.resource(shortage.resource);
+        let say = |units| quantity::format(&name, units);
+        format!(
+            "needs {} {name}, {} of {} in use, {} missing",
+            say(shortage.need),
+            say(shortage.used),
+            say(shortage.most),
+            say(shortage.missing()),
+        )
+    }
+
+    /// What somebody can do about a reason that does not end by itself.
+    #[must_use]
+    pub fn remedy(&self, reason: &Reason) -> Option<String> {
+        let more = |shortage: &Shortage| {
+            let name = self.resource(shortage.resource);
+            (quantity::format(&name, shortage.missing()), name)
+        };
+        match reason {
+            Reason::NoQueue => Some(
+                "put the label tidegate.dev/queue on the root object, or on the namespace as its default".into(),
+            ),
+            Reason::UnknownQueue(queue) => {
+                Some(format!("create queue {:?} or name another one", self.queue_name(*queue)))
+            }
+            Reason::QueueForbidden(..) => {
+                Some("name a queue that is open to it, or ask whoever owns the queue".into())
+            }
+            Reason::QueueInvalid(queue) => Some(format!(
+                "see the conditions of queue {:?} and of those above it",
+                self.queue_name(*queue)
+            )),
+            Reason::LargerThanQueue(shortage, queue) => {
+                let (amount, name) = more(shortage);
+                let queue = self.queue_name(*queue);
+                Some(format!("ask less, or raise the limit of queue {queue:?} by {amount} {name}"))
+            }
+            Reason::LargerThanAnyNode(shortage) => {
+                let (amount, name) = more(shortage);
+                Some(format!("ask less, or add a node with {amount} {name} more than the largest"))
+            }
+            Reason::QueueLimit(shortage, queue) => {
+                let (amount, name) = more(shortage);
+                let queue = self.queue_name(*queue);
+                Some(format!("starts when queue {queue:?} has {amount} {name} more"))
+            }
+            Reason::Capacity(shortage) => {
+                let (amount, name) = more(shortage);
+                Some(format!("starts when {amount} {name} more become free"))
+            }
+            Reason::WaitingForMembers { .. } => Some(
+                "starts when its other pods are created; tidegate.dev/min-count says how many".into(),
+            ),
+            _ => None,
+        }
+    }
 }

@@ -3,6 +3,6 @@
 mod queue;
 
 pub use queue::{
-    Amount, Count, LabelSelector, LabelSelectorRequirement, Order, Queue, QueueCondition, QueueSpec,
-    QueueStatus, Resources, SelectorOperator, Stop,
+    Amount, Count, LabelSelector, LabelSelectorRequirement, Order, Queue, QueueCondition,
+    QueueSpec, QueueStatus, Resources, SelectorOperator, Stop,
 };

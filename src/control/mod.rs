@@ -1,0 +1,256 @@
+//! The one loop: drain the inbox, apply, decide, publish, dispatch.
+//!
+//! In: `Input`s from the clusters and outcomes from the writer, through one
+//! bounded inbox. Out: actions for the one writer and, after each batch, a new
+//! immutable view. Only this room touches the engine. It never waits for the
+//! writer: what the writer cannot take yet stays in the outbox, and while the
+//! outbox is long nothing more is decided.
+
+mod notices;
+mod statuses;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::action::{Action, Release};
+use crate::engine::event::{Event, Input, Outcome};
+use crate::engine::{Decision, Engine, Millis};
+use crate::view::{Names, Published, Totals, View};
+
+use notices::Notices;
+use statuses::Statuses;
+
+/// Inputs taken from the inbox before anything is decided.
+const BATCH: usize = 4_096;
+/// Offers looked at in one round.
+const BUDGET: usize = 2_000;
+/// Actions that may wait for the writer before deciding pauses.
+const OUTBOX: usize = 1_000;
+/// Longest time between two rounds.
+const TICK: Duration = Duration::from_millis(200);
+/// Shortest time between two views.
+const PUBLISH_EVERY: Millis = 50;
+/// Part of the loop's time that building views may take: one in this many.
+const PUBLISH_SHARE: Millis = 5;
+/// Shortest time between two writes of a queue's status.
+const STATUS_EVERY: Millis = 1_000;
+
+/// Tells the time in milliseconds since the Unix epoch.
+pub type Clock = Arc<dyn Fn() -> Millis + Send + Sync>;
+
+/// The control loop could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Everybody who could send inputs is gone. Stop.
+    #[error("the inbox was closed")]
+    InboxClosed,
+    /// The writer is gone. Stop.
+    #[error("the writer stopped taking actions")]
+    WriterGone,
+}
+
+/// What the loop needs of its surroundings.
+pub struct Edges {
+    /// Everything that happens.
+    pub inbox: mpsc::Receiver<Input>,
+    /// Everything to be written.
+    pub actions: mpsc::Sender<Action>,
+    /// Where readers look.
+    pub published: Published,
+    /// The time of the last finished round, for liveness.
+    pub heartbeat: Arc<AtomicI64>,
+    /// The time.
+    pub clock: Clock,
+}
+
+/// Runs until cancelled.
+pub async fn run(edges: Edges, cancel: CancellationToken) -> Result<(), ControlError> {
+    let mut control = Control::new(edges);
+    while !cancel.is_cancelled() {
+        control.round(&cancel).await?;
+    }
+    Ok(())
+}
+
+struct Control {
+    edges: Edges,
+    engine: Engine,
+    names: Names,
+    outbox: VecDeque<Action>,
+    notices: Notices,
+    statuses: Statuses,
+    totals: Totals,
+    synced: bool,
+    changed: bool,
+    publish_at: Millis,
+    statuses_due: bool,
+    statuses_at: Millis,
+}
+
+impl Control {
+    fn new(edges: Edges) -> Self {
+        let started = (edges.clock)();
+        Self {
+            edges,
+            engine: Engine::default(),
+            names: Names::default(),
+            outbox: VecDeque::new(),
+            notices: Notices::since(started),
+            statuses: Statuses::default(),
+            totals: Totals::default(),
+            synced: false,
+            changed: true,
+            publish_at: 0,
+            statuses_due: false,
+            statuses_at: 0,
+        }
+    }
+
+    async fn round(&mut self, cancel: &CancellationToken) -> Result<(), ControlError> {
+        let mut batch = Vec::new();
+        let wait =
+            if self.engine.tick(self.now()) && self.may_decide() { Duration::ZERO } else { TICK };
+        tokio::select! {
+            taken = self.edges.inbox.recv_many(&mut batch, BATCH) => {
+                if taken == 0 {
+                    return Err(ControlError::InboxClosed);
+                }
+            }
+            () = tokio::time::sleep(wait) => {}
+            () = cancel.cancelled() => return Ok(()),
+        }
+        let now = self.now();
+        self.absorb(now, batch);
+        self.decide(now);
+        self.publish(now);
+        self.write_statuses(now);
+        self.dispatch()?;
+        self.edges.heartbeat.store(now, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn now(&self) -> Millis {
+        (self.edges.clock)()
+    }
+
+    fn may_decide(&self) -> bool {
+        self.outbox.len() < OUTBOX
+    }
+
+    fn absorb(&mut self, now: Millis, batch: Vec<Input>) {
+        self.totals.rounds += 1;
+        self.totals.inputs += u64::try_from(batch.len()).unwrap_or(0);
+        self.changed |= !batch.is_empty();
+        for input in batch {
+            match input {
+                Input::Name(name) => self.names.learn(name),
+                Input::Event(event) => self.apply(now, event),
+            }
+        }
+    }
+
+    fn apply(&mut self, now: Millis, event: Event) {
+        let gone = match &event {
+            Event::Outcome(_, Outcome::Released) => {
+                self.totals.released += 1;
+                None
+            }
+            Event::Outcome(_, Outcome::Refused { .. }) => {
+                self.totals.refused += 1;
+                None
+            }
+            Event::Outcome(_, Outcome::Gone) => {
+                self.totals.gone += 1;
+                None
+            }
+            Event::PodRemoved(pod) => Some(*pod),
+            Event::Synced(_) => {
+                self.synced = true;
+                None
+            }
+            _ => None,
+        };
+        self.engine.apply(now, event);
+        if let Some(pod) = gone {
+            self.names.forget_pod(pod);
+        }
+    }
+
+    fn decide(&mut self, now: Millis) {
+        if !self.engine.tick(now) || !self.may_decide() {
+            return;
+        }
+        let decisions = self.engine.decide(BUDGET);
+        self.changed = true;
+        self.totals.decided = self.engine.decided();
+        for decision in &decisions {
+            if let Some(release) = self.release(now, decision) {
+                self.outbox.push_back(Action::Release(release));
+            }
+        }
+        self.outbox.extend(self.notices.started(&self.names, &decisions));
+    }
+
+    fn release(&self, now: Millis, decision: &Decision) -> Option<Release> {
+        let group = self.names.group(decision.group)?;
+        Some(Release {
+            pod: decision.pod,
+            address: self.names.pod(decision.pod)?.clone(),
+            queue: self.names.queue(decision.queue).name,
+            group: format!("{}/{}", group.root.kind, group.root.address.name).into(),
+            root: group.root.address.uid.clone(),
+            size: decision.size,
+            time: now,
+            decision: decision.number,
+        })
+    }
+
+    /// Publishes when something changed, and never so often that it slows the loop.
+    fn publish(&mut self, now: Millis) {
+        if !self.changed || now < self.publish_at {
+            return;
+        }
+        self.changed = false;
+        let mut view = View::of(&self.engine, &self.names, now, self.totals);
+        view.synced = self.synced;
+        if self.synced {
+            self.outbox.extend(self.notices.waiting(&view));
+            self.statuses_due = true;
+        }
+        self.edges.published.store(Arc::new(view));
+        let took = self.now().saturating_sub(now).max(0);
+        self.publish_at = now + PUBLISH_EVERY.max(took * PUBLISH_SHARE);
+    }
+
+    fn write_statuses(&mut self, now: Millis) {
+        if !self.statuses_due || now < self.statuses_at {
+            return;
+        }
+        self.statuses_due = false;
+        self.statuses_at = now + STATUS_EVERY;
+        let view = self.edges.published.load();
+        self.outbox.extend(self.statuses.changed(&view, &self.engine, &self.names));
+    }
+
+    fn dispatch(&mut self) -> Result<(), ControlError> {
+        while let Some(action) = self.outbox.pop_front() {
+            match self.edges.actions.try_send(action) {
+                Ok(()) => {}
+                Err(TrySendError::Full(action)) => {
+                    self.outbox.push_front(action);
+                    return Ok(());
+                }
+                Err(TrySendError::Closed(_)) => return Err(ControlError::WriterGone),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+//! What people are told about a group: at most three Events.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::engine::action::{Action, Notice};
+use crate::engine::event::ObjectRef;
+use crate::engine::{Decision, GroupId, Millis};
+use crate::view::{GroupRow, Names, View, Wait};
+
+/// One Event each, once in a group's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Queued,
+    Blocked,
+    Released,
+}
+
+/// Which groups were told what.
+#[derive(Debug)]
+pub(super) struct Notices {
+    started: Millis,
+    told: BTreeMap<Arc<str>, BTreeSet<Kind>>,
+}
+
+impl Notices {
+    /// Work older than the process was told about before it started.
+    pub(super) fn since(started: Millis) -> Self {
+        Self { started, told: BTreeMap::new() }
+    }
+
+    fn first(&mut self, root: &ObjectRef, kind: Kind) -> bool {
+        self.told.entry(root.address.uid.clone()).or_default().insert(kind)
+    }
+
+    /// A group was let go for the first time.
+    pub(super) fn started(&mut self, names: &Names, decisions: &[Decision]) -> Vec<Action> {
+        let mut counts = BTreeMap::<GroupId, (usize, &Decision)>::new();
+        for decision in decisions {
+            counts.entry(decision.group).or_insert((0, decision)).0 += 1;
+        }
+        let mut actions = Vec::new();
+        for (id, (pods, decision)) in counts {
+            let Some(group) = names.group(id) else { continue };
+            if self.first(&group.root, Kind::Released) {
+                let queue = names.queue(decision.queue).name;
+                let noun = if pods == 1 { "pod" } else { "pods" };
+                let message = format!("{pods} {noun} released by queue {queue:?}");
+                actions.push(notice(&group.root, false, "Released", message));
+            }
+        }
+        actions
+    }
+
+    /// Groups that have begun to wait, and those that wait for somebody to act.
+    pub(super) fn waiting(&mut self, view: &View) -> Vec<Action> {
+        let alive: BTreeSet<&str> =
+            view.groups.values().map(|group| &*group.root.address.uid).collect();
+        self.told.retain(|uid, _| alive.contains(&**uid));
+        view.groups.values().filter_map(|group| self.waits(group)).collect()
+    }
+
+    fn waits(&mut self, group: &GroupRow) -> Option<Action> {
+        let wait = group.wait.as_ref().filter(|wait| wait.settled)?;
+        if group.since < self.started {
+            return None;
+        }
+        let (kind, warning, reason) = if wait.needs_action {
+            (Kind::Blocked, true, wait.code)
+        } else {
+            (Kind::Queued, false, "Queued")
+        };
+        self.first(&group.root, kind).then(|| notice(&group.root, warning, reason, sentence(wait)))
+    }
+}
+
+fn sentence(wait: &Wait) -> String {
+    match &wait.remedy {
+        Some(remedy) => format!("{}; {remedy}", wait.message),
+        None => wait.message.clone(),
+    }
+}
+
+fn notice(about: &ObjectRef, warning: bool, reason: &'static str, message: String) -> Action {
+    Action::Notice(Notice { about: about.clone(), warning, reason, message })
+}

@@ -1,0 +1,191 @@
+//! What the loop makes of its inputs: actions, outcomes, views.
+
+use std::sync::atomic::AtomicI64;
+
+use super::*;
+use crate::engine::event::{
+    Address, GroupConfig, GroupName, Name, NodeConfig, ObjectRef, PodConfig, QueueConfig, QueueName,
+};
+use crate::engine::{
+    Assignment, ClusterId, Gang, GroupId, NodeId, PodState, QueueId, ResourceId, Uid, Vector,
+};
+use crate::view::{GroupState, published};
+
+const QUEUE: QueueId = QueueId(7);
+
+/// A loop with both ends in hand and a clock that stands still.
+struct Bench {
+    inbox: mpsc::Sender<Input>,
+    actions: mpsc::Receiver<Action>,
+    published: Published,
+    cancel: CancellationToken,
+    running: tokio::task::JoinHandle<Result<(), ControlError>>,
+}
+
+fn address(name: &str, uid: u128) -> Address {
+    Address {
+        cluster: ClusterId(0),
+        namespace: "team".into(),
+        name: name.into(),
+        uid: format!("{uid:032x}").into(),
+    }
+}
+
+fn start() -> Bench {
+    let (inbox, inputs) = mpsc::channel(1_000);
+    let (writes, actions) = mpsc::channel(1_000);
+    let published = published();
+    let time = Arc::new(AtomicI64::new(1_000));
+    let edges = Edges {
+        inbox: inputs,
+        actions: writes,
+        published: published.clone(),
+        heartbeat: Arc::default(),
+        clock: Arc::new(move || time.fetch_add(10, Ordering::Relaxed)),
+    };
+    let cancel = CancellationToken::new();
+    let running = tokio::spawn(run(edges, cancel.clone()));
+    Bench { inbox, actions, published, cancel, running }
+}
+
+impl Bench {
+    async fn tell(&self, event: Event) {
+        self.inbox.send(Input::Event(event)).await.unwrap();
+    }
+
+    async fn name(&self, name: Name) {
+        self.inbox.send(Input::Name(name)).await.unwrap();
+    }
+
+    async fn queue(&self, limit: i128) {
+        let object = Some(("queue-uid".into(), 1));
+        self.name(Name::Resource(ResourceId::CPU, "cpu".into())).await;
+        self.name(Name::Queue(QUEUE, QueueName { name: "research".into(), object })).await;
+        let limit = [(ResourceId::CPU, limit)].into_iter().collect();
+        let config = QueueConfig { weight: 1, limit, ..QueueConfig::default() };
+        self.tell(Event::QueueChanged(QUEUE, config)).await;
+        let allocatable: Vector =
+            [(ResourceId::CPU, 8_000), (ResourceId::PODS, 110)].into_iter().collect();
+        let node =
+            NodeConfig { cluster: ClusterId(0), allocatable, ready: true, schedulable: true };
+        self.tell(Event::NodeChanged(NodeId(1), node)).await;
+    }
+
+    async fn job(&self, id: u32, created: Millis) {
+        let group = GroupId(u64::from(id));
+        let root = ObjectRef {
+            address: address(&format!("job-{id}"), u128::from(id)),
+            api_version: "batch/v1".into(),
+            kind: "Job".into(),
+        };
+        let name = GroupName { root, chain: vec![], evidence: vec!["label on Job".into()] };
+        self.name(Name::Group(group, name)).await;
+        let config = GroupConfig {
+            cluster: ClusterId(0),
+            root: Uid(u128::from(id)),
+            queue: Assignment::Queue(QUEUE),
+            gang: Gang::Units,
+        };
+        self.tell(Event::GroupChanged(group, config)).await;
+        let pod = Uid(1_000 + u128::from(id));
+        self.name(Name::Pod(pod, address(&format!("pod-{id}"), pod.0))).await;
+        let cost = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
+        let config = PodConfig { group, cost, priority: 0, created, state: PodState::Gated };
+        self.tell(Event::PodChanged(pod, config)).await;
+    }
+
+    /// Waits for a view that satisfies the condition.
+    async fn view(&self, holds: impl Fn(&View) -> bool) -> Arc<View> {
+        for _ in 0..1_000 {
+            let view = self.published.load_full();
+            if holds(&view) {
+                return view;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("no such view; the last one is {:#?}", self.published.load());
+    }
+
+    async fn action(&mut self) -> Action {
+        tokio::time::timeout(Duration::from_secs(5), self.actions.recv()).await.unwrap().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn what_fits_is_released_and_what_does_not_is_explained() {
+    let mut bench = start();
+    bench.queue(1_000).await;
+    bench.job(1, 5_000_000).await;
+    bench.job(2, 6_000_000).await;
+    bench.tell(Event::Synced(ClusterId(0))).await;
+    let mut released = Vec::new();
+    let mut notices = Vec::new();
+    let mut status = None;
+    while status.is_none() || notices.len() < 2 {
+        match bench.action().await {
+            Action::Release(release) => released.push(release),
+            Action::Notice(notice) => notices.push((notice.reason, notice.message)),
+            Action::QueueStatus(update) => status = Some(update),
+        }
+    }
+    let [release] = released.as_slice() else { panic!("{released:?}") };
+    assert_eq!(
+        (&*release.address.name, &*release.queue, &*release.group),
+        ("pod-1", "research", "Job/job-1")
+    );
+    notices.sort();
+    assert_eq!(notices[0].0, "Queued");
+    assert_eq!(
+        notices[0].1,
+        "limit of queue \"research\": needs 1 cpu, 1 of 1 in use, 1 missing; starts when queue \"research\" has 1 cpu more"
+    );
+    assert_eq!(notices[1], ("Released", "1 pod released by queue \"research\"".to_owned()));
+    let view = bench.view(|view| view.groups.len() == 2 && view.totals.decided == 1).await;
+    let states: Vec<GroupState> = view.groups.values().map(|group| group.state).collect();
+    assert_eq!(states, [GroupState::Released, GroupState::Waiting]);
+    let row = &view.queues["research"];
+    assert_eq!((row.pending, row.running), ((1, 1), (1, 1)));
+    assert_eq!(row.usage["cpu"], "1");
+    let status = status.unwrap();
+    assert_eq!((&*status.name, &*status.uid, status.ready), ("research", "queue-uid", Ok(())));
+}
+
+#[tokio::test]
+async fn an_outcome_comes_back_as_an_event_and_frees_the_room() {
+    let mut bench = start();
+    bench.queue(1_000).await;
+    bench.job(1, 5_000_000).await;
+    bench.job(2, 6_000_000).await;
+    bench.tell(Event::Synced(ClusterId(0))).await;
+    let first = loop {
+        if let Action::Release(release) = bench.action().await {
+            break release;
+        }
+    };
+    bench.tell(Event::Outcome(first.pod, Outcome::Gone)).await;
+    let second = loop {
+        if let Action::Release(release) = bench.action().await {
+            break release;
+        }
+    };
+    assert_eq!(&*second.address.name, "pod-2");
+    assert_eq!(second.decision, 2);
+}
+
+#[tokio::test]
+async fn the_loop_ends_when_asked() {
+    let bench = start();
+    bench.cancel.cancel();
+    assert!(bench.running.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn the_loop_ends_when_its_writer_is_gone() {
+    let mut bench = start();
+    bench.actions.close();
+    bench.queue(1_000).await;
+    bench.job(1, 5).await;
+    bench.tell(Event::Synced(ClusterId(0))).await;
+    let ended = bench.running.await.unwrap();
+    assert!(matches!(ended, Err(ControlError::WriterGone)), "{ended:?}");
+}

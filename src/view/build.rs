@@ -1,0 +1,220 @@
+//! From the engine's state to rows with names.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::engine::event::{GroupName, ObjectRef};
+use crate::engine::{
+    Assignment, Engine, Gang, GroupId, GroupSummary, Millis, PodId, QueueId, QueueSummary,
+};
+
+use super::{
+    Counts, GroupRow, GroupState, Names, PODS_SHOWN, PodRow, QueueRow, Totals, View, Wait,
+};
+
+/// Digits of a root's uid that make a group's name unique in its namespace.
+const UID_DIGITS: usize = 8;
+/// Longest name of a Kubernetes object.
+const NAME_MAX: usize = 253;
+
+/// Numbers of a queue with those below it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sums {
+    pending: (u64, u64),
+    running: (u64, u64),
+    oldest: Option<Millis>,
+}
+
+impl View {
+    /// Reads everything the engine knows.
+    #[must_use]
+    pub fn of(engine: &Engine, names: &Names, now: Millis, totals: Totals) -> Self {
+        let groups: Vec<GroupSummary> = engine.groups().collect();
+        let queues = engine.queues();
+        let ahead = positions(&queues, &groups);
+        let sums = sum_up(engine, &groups);
+        Self {
+            revision: totals.rounds,
+            time: now,
+            synced: false,
+            queues: queues
+                .iter()
+                .map(|queue| queue_row(names, queue, &sums, now))
+                .map(|row| (row.name.clone(), row))
+                .collect(),
+            groups: groups
+                .iter()
+                .filter_map(|group| {
+                    let name = names.group(group.id)?;
+                    let ahead = ahead.get(&group.id).copied().unwrap_or_default();
+                    let row = group_row(engine, names, name, group, ahead, now);
+                    Some(((name.root.address.namespace.clone(), row.name.clone()), Arc::new(row)))
+                })
+                .collect(),
+            capacity: names.amounts(engine.capacity()),
+            totals,
+        }
+    }
+}
+
+/// Groups and pods of the same queue that go before each waiting group.
+fn positions(queues: &[QueueSummary], groups: &[GroupSummary]) -> BTreeMap<GroupId, (u64, u64)> {
+    let waiting: BTreeMap<GroupId, u64> =
+        groups.iter().map(|group| (group.id, count(&group.waiting))).collect();
+    let mut ahead = BTreeMap::new();
+    for queue in queues {
+        let (mut groups, mut pods) = (0, 0);
+        for id in &queue.line {
+            ahead.insert(*id, (groups, pods));
+            groups += 1;
+            pods += waiting.get(id).copied().unwrap_or(0);
+        }
+    }
+    ahead
+}
+
+fn sum_up(engine: &Engine, groups: &[GroupSummary]) -> BTreeMap<QueueId, Sums> {
+    let mut sums = BTreeMap::<QueueId, Sums>::new();
+    for group in groups {
+        let Assignment::Queue(queue) = group.queue else { continue };
+        let running = count(&group.released) + count(&group.running);
+        let waiting = count(&group.waiting);
+        let path = engine.path(queue);
+        // Work that names a queue that does not exist is still counted under that name.
+        let own = [queue];
+        for above in if path.is_empty() { &own } else { path } {
+            let sum = sums.entry(*above).or_default();
+            sum.pending.0 += u64::from(waiting > 0);
+            sum.pending.1 += waiting;
+            sum.running.0 += u64::from(running > 0);
+            sum.running.1 += running;
+            if waiting > 0 {
+                sum.oldest = Some(sum.oldest.map_or(group.since, |oldest| oldest.min(group.since)));
+            }
+        }
+    }
+    sums
+}
+
+fn count<T>(items: &[T]) -> u64 {
+    u64::try_from(items.len()).unwrap_or(u64::MAX)
+}
+
+fn queue_row(
+    names: &Names,
+    queue: &QueueSummary,
+    sums: &BTreeMap<QueueId, Sums>,
+    now: Millis,
+) -> QueueRow {
+    let config = queue.config.clone().unwrap_or_default();
+    let sums = sums.get(&queue.id).copied().unwrap_or_default();
+    QueueRow {
+        name: names.queue(queue.id).name,
+        exists: queue.config.is_some(),
+        parent: config.parent.map(|parent| names.queue(parent).name),
+        weight: config.weight,
+        guaranteed: names.mentioned(&config.guaranteed),
+        limit: names.mentioned(&config.limit),
+        usage: names.amounts(&queue.usage),
+        share_per_mille: queue.share_per_mille,
+        pending: sums.pending,
+        running: sums.running,
+        oldest: sums.oldest,
+        problem: queue.problem.map(|reason| (reason.code(), names.sentence(&reason, now))),
+    }
+}
+
+fn group_row(
+    engine: &Engine,
+    names: &Names,
+    name: &GroupName,
+    group: &GroupSummary,
+    (groups_ahead, pods_ahead): (u64, u64),
+    now: Millis,
+) -> GroupRow {
+    GroupRow {
+        name: group_name(&name.root),
+        root: name.root.clone(),
+        chain: name.chain.clone(),
+        queue: match group.queue {
+            Assignment::Queue(queue) | Assignment::Forbidden(queue, _) => {
+                Some(names.queue(queue).name)
+            }
+            Assignment::Unresolved | Assignment::Unnamed => None,
+        },
+        state: state(group),
+        wait: group.reason.map(|reason| Wait {
+            code: reason.code(),
+            message: names.sentence(&reason, now),
+            remedy: names.remedy(&reason),
+            needs_action: reason.needs_action(),
+            settled: !reason.is_passing(),
+            groups_ahead,
+            pods_ahead,
+        }),
+        min_count: match group.gang {
+            Gang::Units => 0,
+            Gang::AtLeast(count) => count,
+            Gang::All => u32::try_from(members(group)).unwrap_or(u32::MAX),
+        },
+        priority: group.priority,
+        asks: names.amounts(&group.asks),
+        charged: names.amounts(&group.charged),
+        since: group.since,
+        pods: pod_rows(engine, names, group),
+        counts: Counts {
+            waiting: count(&group.waiting),
+            released: count(&group.released),
+            running: count(&group.running),
+            ended: count(&group.ended),
+        },
+        evidence: name.evidence.clone(),
+    }
+}
+
+fn members(group: &GroupSummary) -> usize {
+    group.waiting.len() + group.released.len() + group.running.len() + group.ended.len()
+}
+
+fn state(group: &GroupSummary) -> GroupState {
+    let out = group.released.len() + group.running.len();
+    match (group.waiting.is_empty(), out) {
+        (false, 0) if group.ended.is_empty() => GroupState::Waiting,
+        (false, _) => GroupState::Growing,
+        (true, 0) => GroupState::Ended,
+        (true, _) if group.released.iter().any(|&(_, held)| held) => {
+            GroupState::WaitingForOtherGate
+        }
+        (true, _) if group.released.is_empty() => GroupState::Running,
+        (true, _) => GroupState::Released,
+    }
+}
+
+fn pod_rows(engine: &Engine, names: &Names, group: &GroupSummary) -> Vec<PodRow> {
+    let waiting = group.waiting.iter().map(|&pod| (pod, "Waiting"));
+    let released = group
+        .released
+        .iter()
+        .map(|&(pod, held)| (pod, if held { "HeldByOtherGate" } else { "Released" }));
+    let running = group
+        .running
+        .iter()
+        .map(|&(pod, terminating)| (pod, if terminating { "Terminating" } else { "Running" }));
+    let ended = group.ended.iter().map(|&pod| (pod, "Ended"));
+    let row = |(pod, state): (PodId, &'static str)| {
+        let name = names.pod(pod)?.name.clone();
+        Some(PodRow { name, state, created: engine.created(pod).unwrap_or_default() })
+    };
+    waiting.chain(released).chain(running).chain(ended).filter_map(row).take(PODS_SHOWN).collect()
+}
+
+/// `job-pi-1a2b3c4d`: kind, name and the first digits of the uid of the root.
+fn group_name(root: &ObjectRef) -> Arc<str> {
+    let digits: String =
+        root.address.uid.chars().filter(char::is_ascii_alphanumeric).take(UID_DIGITS).collect();
+    let mut name = format!("{}-{}", root.kind.to_lowercase(), root.address.name);
+    while name.len() > NAME_MAX - UID_DIGITS - 1 {
+        name.pop();
+    }
+    format!("{name}-{}", digits.to_lowercase()).into()
+}
