@@ -3,6 +3,7 @@
 //! Each module is a room with one job; `ARCHITECTURE.md` has the plan, and
 //! `tests/it/tidy.rs` holds the rooms to who may use whom.
 
+pub mod admission;
 pub mod api;
 pub mod control;
 pub mod engine;

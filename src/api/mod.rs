@@ -4,4 +4,5 @@
 //! policy, controller and chart) are generated from what stands here.
 
 pub mod names;
+pub mod refusals;
 pub mod v1alpha1;

@@ -4,12 +4,42 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use kube::core::Rule;
 use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Amounts by resource name, as in a pod's `resources.requests`.
 pub type Resources = BTreeMap<String, Amount>;
+
+/// What is taken as an amount: the grammar of Kubernetes quantities with at least
+/// one digit and at most two digits of exponent. The bound matters: the apiserver's
+/// own parser spends minutes on `1e99999999999`.
+const AMOUNT: &str =
+    r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,2}|[numkMGTPE]|[KMGTPE]i)?$";
+
+/// CEL: whether an expression holds an amount.
+fn is_amount(expression: &str) -> String {
+    format!("string({expression}).matches('{AMOUNT}')")
+}
+
+fn amount_is_not_negative() -> Rule {
+    Rule::new(format!("{} && sign(quantity(string(self))) >= 0", is_amount("self")))
+        .message("must be a Kubernetes quantity and not negative, such as 4, 500m or 1.5Gi")
+}
+
+/// For each resource in both maps; amounts that are malformed have a rule of their own.
+fn guaranteed_within_limit() -> Rule {
+    let (own, most) = ("self.guaranteed[r]", "self.limit[r]");
+    Rule::new(format!(
+        "!has(self.guaranteed) || !has(self.limit) || self.guaranteed.all(r, !(r in self.limit) \
+         || !({} && {}) || !quantity(string({own})).isGreaterThan(quantity(string({most}))))",
+        is_amount(own),
+        is_amount(most),
+    ))
+    .message("guaranteed must not be above limit: raise limit or lower guaranteed")
+    .field_path(".guaranteed")
+}
 
 /// A share of the fleet. Cluster-scoped; queues form a tree by `parent`.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -20,6 +50,7 @@ pub type Resources = BTreeMap<String, Amount>;
     plural = "queues",
     shortname = "tq",
     category = "tidegate",
+    doc = "A share of the fleet, under which work waits and runs.",
     status = "QueueStatus",
     printcolumn = r#"{"name":"Parent","type":"string","jsonPath":".spec.parent"}"#,
     printcolumn = r#"{"name":"Weight","type":"integer","jsonPath":".spec.weight"}"#,
@@ -30,8 +61,12 @@ pub type Resources = BTreeMap<String, Amount>;
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Oldest","type":"date","jsonPath":".status.oldestPending"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
-    validation = Rule::new("self.metadata.name.size() <= 63").message("a queue's name is used as a label value: at most 63 characters")
+    validation = Rule::new("self.metadata.name.size() <= 63")
+        .message("a queue's name is used as a label value: at most 63 characters"),
+    validation = Rule::new("!has(self.spec.parent) || self.spec.parent != self.metadata.name")
+        .message("a queue cannot be its own parent: name another queue, or leave parent out")
 )]
+#[x_kube(validation = guaranteed_within_limit())]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct QueueSpec {
     /// The queue above this one. Absent: directly under the root of the tree.
@@ -189,8 +224,8 @@ impl JsonSchema for Amount {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "x-kubernetes-int-or-string": true,
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
             "maxLength": 40,
+            "x-kubernetes-validations": [amount_is_not_negative()],
         })
     }
 }

@@ -1,0 +1,3 @@
+//! Changes to objects as they are made.
+
+pub mod pods;

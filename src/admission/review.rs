@@ -1,0 +1,198 @@
+//! The envelope of a review: reading requests, writing answers.
+//!
+//! Shapes are those of `admission.k8s.io/v1`. Objects are read through partial
+//! types that skip what we do not look at, and are never written back: an answer
+//! holds a patch, so fields of newer versions survive.
+
+use std::collections::BTreeMap;
+
+use json_patch::Patch;
+use k8s_openapi::ByteString;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The only version of the envelope we speak.
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+/// Why a body is not a review. The caller erred: drop, answer 400, never retry.
+#[derive(Debug, thiserror::Error)]
+pub enum Malformed {
+    /// Not JSON of the expected shape, or nested too deeply.
+    #[error("not an AdmissionReview: {0}")]
+    Json(#[from] serde_json::Error),
+    /// Another version or kind.
+    #[error("expected {API_VERSION} {KIND}, got {0}")]
+    Version(String),
+    /// The envelope carries no request.
+    #[error("the review holds no request")]
+    NoRequest,
+    /// The operation needs an object that is missing.
+    #[error("the request holds no object")]
+    NoObject,
+}
+
+/// A review as sent by the apiserver, its objects read as `T`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", bound = "T: DeserializeOwned")]
+pub struct Review<T> {
+    api_version: String,
+    kind: String,
+    request: Option<Request<T>>,
+}
+
+/// What is asked. Of the object's own namespace and name nothing is believed:
+/// [`Request::namespace`] is the truth, and a name may not exist yet.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", bound = "T: DeserializeOwned")]
+pub struct Request<T> {
+    /// Names this review; comes back in the answer.
+    pub uid: String,
+    /// What the object was converted to before it was sent here.
+    pub resource: Resource,
+    /// Subresource, such as `status`; usually absent.
+    pub sub_resource: Option<String>,
+    /// What is to be done.
+    pub operation: Operation,
+    /// Name of the object; empty when the apiserver is to make it up.
+    #[serde(default)]
+    pub name: String,
+    /// Where the object is; empty for cluster-scoped ones.
+    #[serde(default)]
+    pub namespace: String,
+    /// Who asks.
+    #[serde(default)]
+    pub user_info: UserInfo,
+    /// The object as it would be stored; absent on DELETE.
+    pub object: Option<T>,
+    /// The object as it is stored; absent on CREATE.
+    pub old_object: Option<T>,
+}
+
+/// What a request does to its object.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Operation {
+    /// Makes it.
+    Create,
+    /// Changes it.
+    Update,
+    /// Deletes it.
+    Delete,
+    /// Opens a stream to it, or something that is not known yet.
+    #[serde(other)]
+    Other,
+}
+
+/// A resource by its full name.
+#[derive(Debug, Deserialize)]
+pub struct Resource {
+    /// API group, empty for core.
+    pub group: String,
+    /// Version in that group.
+    pub version: String,
+    /// Plural name.
+    pub resource: String,
+}
+
+/// Who asks, as authenticated by the apiserver.
+#[derive(Debug, Default, Deserialize)]
+pub struct UserInfo {
+    /// Name of the user or service account.
+    #[serde(default)]
+    pub username: String,
+    /// Groups of that user.
+    pub groups: Option<Vec<String>>,
+    /// Further facts, such as the pod that a token is bound to.
+    pub extra: Option<BTreeMap<String, Vec<String>>>,
+}
+
+impl<T: DeserializeOwned> Review<T> {
+    /// Reads the request of a review.
+    pub fn read(body: &[u8]) -> Result<Request<T>, Malformed> {
+        let review: Self = serde_json::from_slice(body)?;
+        if review.api_version != API_VERSION || review.kind != KIND {
+            return Err(Malformed::Version(format!("{} {}", review.api_version, review.kind)));
+        }
+        review.request.ok_or(Malformed::NoRequest)
+    }
+}
+
+impl<T> Request<T> {
+    /// Whether the request is about a resource itself, not one of its subresources.
+    #[must_use]
+    pub fn is_for(&self, group: &str, version: &str, resource: &str) -> bool {
+        let Resource { group: g, version: v, resource: r } = &self.resource;
+        self.sub_resource.as_deref().is_none_or(str::is_empty)
+            && (g.as_str(), v.as_str(), r.as_str()) == (group, version, resource)
+    }
+}
+
+/// What we say to a request.
+#[derive(Debug, PartialEq)]
+pub enum Answer {
+    /// Go on, with these changes.
+    Allow(Patch),
+    /// Stop, with a sentence for the person or controller who asked.
+    Deny(String),
+}
+
+impl Answer {
+    /// Go on without a change.
+    #[must_use]
+    pub fn allow() -> Self {
+        Self::Allow(Patch::default())
+    }
+
+    /// The review to send back for the request of this uid.
+    pub fn write(self, uid: &str) -> serde_json::Result<Value> {
+        let response = match self {
+            Self::Allow(patch) if patch.is_empty() => Response::new(uid, true),
+            Self::Allow(patch) => Response {
+                patch_type: Some("JSONPatch"),
+                patch: Some(ByteString(serde_json::to_vec(&patch)?)),
+                ..Response::new(uid, true)
+            },
+            Self::Deny(message) => Response {
+                status: Some(Status { code: 403, reason: "Forbidden", message }),
+                ..Response::new(uid, false)
+            },
+        };
+        serde_json::to_value(Outgoing { api_version: API_VERSION, kind: KIND, response })
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Outgoing<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response<'a> {
+    uid: &'a str,
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<ByteString>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<Status>,
+}
+
+#[derive(Serialize)]
+struct Status {
+    code: u16,
+    reason: &'static str,
+    message: String,
+}
+
+impl<'a> Response<'a> {
+    fn new(uid: &'a str, allowed: bool) -> Self {
+        Self { uid, allowed, patch_type: None, patch: None, status: None }
+    }
+}
