@@ -9,5 +9,6 @@ pub mod certs;
 pub mod control;
 pub mod engine;
 pub mod quantity;
+pub mod report;
 pub mod runtime;
 pub mod view;
