@@ -1,0 +1,48 @@
+//! The label and annotations of ours that users put on their objects.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::api::names;
+
+/// Longest value that is kept: nothing longer has a meaning, and what is kept
+/// for ever must be bounded.
+const LONGEST: usize = 253;
+
+/// Our marks on one object, as written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Label `tidegate.dev/queue`.
+    pub queue: Option<Arc<str>>,
+    /// Annotation `tidegate.dev/group`.
+    pub group: Option<Arc<str>>,
+    /// Annotation `tidegate.dev/min-count`.
+    pub min_count: Option<Arc<str>>,
+    /// Annotation `tidegate.dev/gang`.
+    pub gang: Option<Arc<str>>,
+}
+
+impl From<&ObjectMeta> for Marks {
+    fn from(meta: &ObjectMeta) -> Self {
+        let annotation = |key| value(meta.annotations.as_ref()?.get(key)?);
+        Self {
+            queue: meta.labels.as_ref().and_then(|labels| value(labels.get(names::LABEL_QUEUE)?)),
+            group: annotation(names::ANNOTATION_GROUP),
+            min_count: annotation(names::ANNOTATION_MIN_COUNT),
+            gang: annotation(names::ANNOTATION_GANG),
+        }
+    }
+}
+
+/// A value cut where it can no longer be valid; empty is the same as absent.
+fn value(text: &str) -> Option<Arc<str>> {
+    let cut = text.char_indices().map(|(at, _)| at).find(|&at| at > LONGEST);
+    let text = cut.and_then(|cut| text.get(..cut)).unwrap_or(text);
+    (!text.is_empty()).then(|| text.into())
+}
+
+/// Whether a kept value had to be cut, or is just as long as one.
+pub(super) fn is_too_long(value: &str) -> bool {
+    value.len() > LONGEST
+}

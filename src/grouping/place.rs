@@ -1,0 +1,239 @@
+//! From a chain of owners to a group, a queue and a gang rule.
+
+use std::sync::Arc;
+
+use crate::api::names;
+
+use super::chain::{Chain, End, Link, walk};
+use super::evidence;
+use super::marks::is_too_long;
+use super::object::{Metadata, ObjectKey, Owners};
+
+/// A pod to place.
+#[derive(Clone, Copy, Debug)]
+pub struct Member<'a> {
+    /// The pod itself.
+    pub key: &'a ObjectKey,
+    /// Its marks and owner.
+    pub metadata: &'a Metadata,
+    /// The queue label of its namespace.
+    pub namespace_queue: Option<&'a Arc<str>>,
+}
+
+/// Where a pod belongs, or what to look up first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// This owner must be looked up; the placement is what is known until then
+    /// and chooses no queue.
+    Needs(ObjectKey, Placement),
+    /// All that can be read was read.
+    Placed(Placement),
+}
+
+impl Resolution {
+    /// The placement, be it for good or until more is known.
+    #[must_use]
+    pub fn placement(&self) -> &Placement {
+        match self {
+            Self::Needs(_, placement) | Self::Placed(placement) => placement,
+        }
+    }
+}
+
+/// Identity of a group inside its cluster. Never spans namespaces.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum GroupKey {
+    /// All pods of one run.
+    Run {
+        /// Their namespace.
+        namespace: Arc<str>,
+        /// Uid of the run's root.
+        root: Arc<str>,
+    },
+    /// All pods that name the same group by annotation.
+    Named {
+        /// Their namespace.
+        namespace: Arc<str>,
+        /// The annotation's value.
+        name: Arc<str>,
+    },
+}
+
+/// Where a pod belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// Its group.
+    pub group: GroupKey,
+    /// The run's root: the highest object that is one run, maybe the pod itself.
+    pub root: ObjectKey,
+    /// Its owners, top first, as `Kind/name`, with those above the root.
+    pub chain: Vec<Arc<str>>,
+    /// The queue that was chosen for it.
+    pub queue: Option<QueueChoice>,
+    /// What must start together.
+    pub gang: Gang,
+    /// Where all this comes from and what could not be read, a sentence each.
+    pub evidence: Vec<Arc<str>>,
+    /// The owners that were asked for, nearest first: when one changes, this may.
+    pub asked: Vec<ObjectKey>,
+}
+
+/// A queue by name and who named it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueChoice {
+    /// The queue's name.
+    pub name: Arc<str>,
+    /// Where the name was found.
+    pub found: FoundAt,
+}
+
+/// Where a queue's name was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoundAt {
+    /// On the object at the top of the chain.
+    Root,
+    /// On the namespace.
+    Namespace,
+}
+
+/// How many pods of a group start together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gang {
+    /// Each pod on its own.
+    Units,
+    /// At least this many first.
+    AtLeast(u32),
+    /// All that arrive.
+    All,
+}
+
+/// Finds where a pod belongs, as far as `owners` can tell.
+pub fn resolve(member: &Member<'_>, owners: &impl Owners) -> Resolution {
+    let chain = walk(member, owners);
+    let (root, boundary) = run_root(&chain);
+    let mut evidence = Vec::new();
+    let queue = choose_queue(&chain, member, &mut evidence);
+    evidence::boundary(boundary, root, &mut evidence);
+    let named = named_group(&chain, &mut evidence);
+    let gang = gang(&chain, &mut evidence);
+    evidence::end(&chain, &mut evidence);
+    let namespace = Arc::clone(&member.key.namespace);
+    let placement = Placement {
+        group: match named {
+            Some(name) => GroupKey::Named { namespace, name },
+            None => GroupKey::Run { namespace, root: Arc::clone(&root.key.uid) },
+        },
+        root: root.key.clone(),
+        chain: chain.owners.iter().rev().map(|link| link.key.to_string().into()).collect(),
+        queue,
+        gang,
+        evidence: evidence.into_iter().map(Arc::from).collect(),
+        asked: chain.asked.clone(),
+    };
+    match (&chain.end, chain.asked.last()) {
+        (End::Pending, Some(owner)) => Resolution::Needs(owner.clone(), placement),
+        _ => Resolution::Placed(placement),
+    }
+}
+
+/// Highest link that is one run, and the link above it where there is one.
+fn run_root(chain: &Chain) -> (&Link, Option<&Link>) {
+    let mut root = &chain.pod;
+    for above in &chain.owners {
+        if above.starts_runs || !above.controls {
+            return (root, Some(above));
+        }
+        root = above;
+    }
+    (root, None)
+}
+
+/// The label of the object that somebody made, else the namespace's. A copy on
+/// an owned object chooses nothing: nobody's right to use the queue was checked there.
+fn choose_queue(
+    chain: &Chain,
+    member: &Member<'_>,
+    evidence: &mut Vec<String>,
+) -> Option<QueueChoice> {
+    let top = chain.top();
+    let on_top = match chain.end {
+        End::Pending => return None,
+        End::Top => top.metadata.as_ref().and_then(|metadata| metadata.marks.queue.as_ref()),
+        _ => None,
+    };
+    let choice = match (on_top, member.namespace_queue) {
+        (Some(name), _) => Some(QueueChoice { name: Arc::clone(name), found: FoundAt::Root }),
+        (None, Some(name)) => {
+            Some(QueueChoice { name: Arc::clone(name), found: FoundAt::Namespace })
+        }
+        (None, None) => None,
+    };
+    evidence::queue(chain, &member.key.namespace, choice.as_ref(), evidence);
+    choice
+}
+
+/// The nearest link with a usable mark, and that mark.
+fn nearest<T>(
+    chain: &Chain,
+    read: impl Fn(&Metadata) -> Option<&Arc<str>>,
+    parse: impl Fn(&Arc<str>) -> Result<T, &'static str>,
+    key: &str,
+    evidence: &mut Vec<String>,
+) -> Option<T> {
+    for link in chain.links() {
+        let Some(text) = link.metadata.as_ref().and_then(&read) else { continue };
+        match parse(text) {
+            Ok(value) => {
+                evidence.push(evidence::mark(key, text, link, chain));
+                return Some(value);
+            }
+            Err(wrong) => evidence.push(evidence::bad_mark(key, text, link, chain, wrong)),
+        }
+    }
+    None
+}
+
+fn named_group(chain: &Chain, evidence: &mut Vec<String>) -> Option<Arc<str>> {
+    let parse = |text: &Arc<str>| {
+        let usable = (!is_too_long(text)).then(|| Arc::clone(text));
+        usable.ok_or("longer than 253 characters")
+    };
+    nearest(chain, |m| m.marks.group.as_ref(), parse, names::ANNOTATION_GROUP, evidence)
+}
+
+/// What `tidegate.dev/gang` says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Auto,
+    All,
+    None,
+}
+
+/// `none` wins, then a number, then `all`; without any, each pod is on its own.
+fn gang(chain: &Chain, evidence: &mut Vec<String>) -> Gang {
+    let parse = |text: &Arc<str>| match text.as_ref() {
+        "auto" => Ok(Wish::Auto),
+        "all" => Ok(Wish::All),
+        "none" => Ok(Wish::None),
+        _ => Err("not one of auto, all, none"),
+    };
+    let wish = nearest(chain, |m| m.marks.gang.as_ref(), parse, names::ANNOTATION_GANG, evidence);
+    if wish == Some(Wish::None) {
+        return Gang::Units;
+    }
+    let parse = |text: &Arc<str>| match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err("not a whole number above 0"),
+    };
+    match nearest(
+        chain,
+        |m| m.marks.min_count.as_ref(),
+        parse,
+        names::ANNOTATION_MIN_COUNT,
+        evidence,
+    ) {
+        Some(count) => Gang::AtLeast(count),
+        None if wish == Some(Wish::All) => Gang::All,
+        None => Gang::Units,
+    }
+}
