@@ -5,9 +5,11 @@
 
 pub mod admission;
 pub mod api;
+pub mod certs;
 pub mod control;
 pub mod engine;
 pub mod grouping;
 pub mod quantity;
+pub mod report;
 pub mod runtime;
 pub mod view;

@@ -20,7 +20,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use tokio::sync::{Semaphore, TryAcquireError};
-use tracing::{debug, info, warn};
+use tracing::{debug, warn};
 
 use super::deadline;
 use super::exempt::Exempt;
@@ -189,7 +189,7 @@ fn reply<T>(request: &Request<T>, answer: Answer) -> Result<Response, Failure> {
     let name = if name.is_empty() { "(not yet named)" } else { name };
     match &answer {
         Answer::Allow(patch) => debug!(namespace, name, changes = patch.len(), "review allowed"),
-        Answer::Deny(reason) => info!(namespace, name, reason, "review denied"),
+        Answer::Deny(reason) => debug!(namespace, name, reason, "review denied"),
     }
     Ok(Json(answer.write(&request.uid)?).into_response())
 }

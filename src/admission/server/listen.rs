@@ -41,7 +41,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(10),
             idle: Duration::from_secs(150),
             drain: Duration::from_secs(15),
-            grace: Duration::from_secs(10),
+            grace: Duration::from_secs(8),
         }
     }
 }

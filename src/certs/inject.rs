@@ -1,0 +1,176 @@
+//! Our authority's certificate in the objects by which the apiserver calls us.
+//!
+//! Only the field `caBundle`, only when it differs, by a patch that states the
+//! version it saw. A GitOps tool that puts the object back without it causes one
+//! event here and one write.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig,
+};
+use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use super::Error;
+use crate::api::names::FIELD_MANAGER;
+
+/// A write that failed is tried again after this time, and so is a look at an
+/// object that did not change.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// A cluster-scoped object with a place for a bundle.
+pub trait Bundled:
+    Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// The strategic merge patch that puts the bundle where it is missing, if it is.
+    fn missing(&self, bundle: &[u8]) -> Option<Value>;
+}
+
+impl Bundled for MutatingWebhookConfiguration {
+    fn missing(&self, bundle: &[u8]) -> Option<Value> {
+        let webhooks = self.webhooks.iter().flatten();
+        of_webhooks(webhooks.map(|webhook| (&webhook.name, &webhook.client_config)), bundle)
+    }
+}
+
+impl Bundled for ValidatingWebhookConfiguration {
+    fn missing(&self, bundle: &[u8]) -> Option<Value> {
+        let webhooks = self.webhooks.iter().flatten();
+        of_webhooks(webhooks.map(|webhook| (&webhook.name, &webhook.client_config)), bundle)
+    }
+}
+
+impl Bundled for APIService {
+    fn missing(&self, bundle: &[u8]) -> Option<Value> {
+        let spec = self.spec.as_ref()?;
+        // Served by the apiserver itself: there is nobody to trust.
+        spec.service.as_ref()?;
+        let same = spec.ca_bundle.as_ref().is_some_and(|current| current.0 == bundle);
+        (!same).then(|| json!({"spec": {"caBundle": ByteString(bundle.to_vec())}}))
+    }
+}
+
+fn of_webhooks<'a>(
+    webhooks: impl Iterator<Item = (&'a String, &'a WebhookClientConfig)>,
+    bundle: &[u8],
+) -> Option<Value> {
+    let lacks = |config: &WebhookClientConfig| {
+        config.ca_bundle.as_ref().is_none_or(|current| current.0 != bundle)
+    };
+    let entries: Vec<_> = webhooks
+        .filter(|(_, config)| lacks(config))
+        .map(|(name, _)| {
+            json!({"name": name, "clientConfig": {"caBundle": ByteString(bundle.to_vec())}})
+        })
+        .collect();
+    (!entries.is_empty()).then(|| json!({"webhooks": entries}))
+}
+
+/// Keeps the bundle in the object of this name, when there is one, until cancelled.
+/// Needs `get`, `list`, `watch` and `patch` on that name only.
+pub async fn keep<K: Bundled>(
+    client: Client,
+    name: String,
+    mut bundle: watch::Receiver<Option<String>>,
+    stop: CancellationToken,
+) {
+    let api = Api::<K>::all(client);
+    let by_name = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut objects = watcher(api.clone(), by_name).default_backoff().applied_objects().boxed();
+    let mut object: Option<K> = None;
+    loop {
+        let written = match (&object, bundle.borrow_and_update().clone()) {
+            (Some(object), Some(bundle)) => write(&api, object, bundle.as_bytes()).await,
+            _ => Ok(()),
+        };
+        if let Err(error) = &written {
+            warn!(kind = %K::kind(&()), name, %error, "bundle not written");
+        }
+        tokio::select! {
+            () = stop.cancelled() => return,
+            next = objects.try_next() => match next {
+                Ok(newer) => object = newer.or(object),
+                Err(error) => debug!(kind = %K::kind(&()), name, %error, "watch failed"),
+            },
+            changed = bundle.changed() => if changed.is_err() { return },
+            () = tokio::time::sleep(RETRY), if written.is_err() => {
+                object = api.get_opt(&name).await.ok().flatten();
+            }
+        }
+    }
+}
+
+async fn write<K: Bundled>(api: &Api<K>, object: &K, bundle: &[u8]) -> Result<(), Error> {
+    let Some(mut patch) = object.missing(bundle) else { return Ok(()) };
+    let name = object.meta().name.clone().unwrap_or_default();
+    if let Some(fields) = patch.as_object_mut() {
+        // The version: an entry that is gone by now must not come back from a patch.
+        let version = json!({"resourceVersion": object.meta().resource_version});
+        fields.insert("metadata".to_owned(), version);
+    }
+    let params =
+        PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() };
+    api.patch(&name, &params, &Patch::Strategic(patch)).await?;
+    info!(kind = %K::kind(&()), name, "bundle written");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn webhooks(bundles: &[Option<&str>]) -> ValidatingWebhookConfiguration {
+        let entry = |(n, bundle): (usize, &Option<&str>)| {
+            let bundle = bundle.map(|text| ByteString(text.as_bytes().to_vec()));
+            json!({"name": format!("w{n}.tidegate.dev"), "clientConfig": {"caBundle": bundle},
+                "sideEffects": "None", "admissionReviewVersions": ["v1"]})
+        };
+        let entries: Vec<_> = bundles.iter().enumerate().map(entry).collect();
+        serde_json::from_value(json!({"webhooks": entries})).unwrap()
+    }
+
+    #[test]
+    fn only_entries_without_the_bundle_are_patched() {
+        assert_eq!(webhooks(&[Some("new"), Some("new")]).missing(b"new"), None);
+        let patch = webhooks(&[Some("new"), None, Some("old")]).missing(b"new").unwrap();
+        assert_eq!(
+            patch,
+            json!({"webhooks": [
+                {"name": "w1.tidegate.dev", "clientConfig": {"caBundle": "bmV3"}},
+                {"name": "w2.tidegate.dev", "clientConfig": {"caBundle": "bmV3"}},
+            ]})
+        );
+    }
+
+    #[test]
+    fn an_api_service_is_patched_when_it_has_a_backend() {
+        let service =
+            |spec: Value| -> APIService { serde_json::from_value(json!({"spec": spec})).unwrap() };
+        let mut spec = json!({"groupPriorityMinimum": 1, "versionPriority": 1});
+        assert_eq!(service(spec.clone()).missing(b"new"), None);
+        spec["service"] = json!({"name": "tidegate"});
+        assert_eq!(
+            service(spec.clone()).missing(b"new"),
+            Some(json!({"spec": {"caBundle": "bmV3"}}))
+        );
+        spec["caBundle"] = json!("bmV3");
+        assert_eq!(service(spec).missing(b"new"), None);
+    }
+}
