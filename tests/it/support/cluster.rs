@@ -3,6 +3,8 @@
 //! Most tests share one cluster and work in namespaces of their own. A test that kills components
 //! or needs several clusters starts its own.
 
+#![allow(dead_code, reason = "a tool box: no moment uses all of it")]
+
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -20,6 +22,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// How much of a log an error shows.
@@ -73,10 +76,26 @@ impl Component {
 /// any case when this process ends.
 #[derive(Clone, Debug)]
 pub struct Cluster {
-    number: usize,
-    kubeconfig: PathBuf,
-    state: Value,
+    state: State,
     supervisor: Arc<Supervisor>,
+}
+
+/// What the control API tells of a cluster.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct State {
+    number: usize,
+    url: String,
+    kubeconfig: PathBuf,
+    audit_log: PathBuf,
+    ca: PathBuf,
+    ca_key: PathBuf,
+}
+
+/// What the control API tells of all.
+#[derive(Deserialize)]
+struct Status {
+    clusters: Vec<State>,
 }
 
 impl Cluster {
@@ -99,22 +118,9 @@ impl Cluster {
     pub fn start_many(options: &Options) -> Result<Vec<Self>> {
         let supervisor = Arc::new(Supervisor::start(options)?);
         let status = supervisor.request("GET", "/status", None)?;
-        let clusters = status["clusters"].as_array().context("no clusters in the status")?;
-        clusters
-            .iter()
-            .enumerate()
-            .map(|(i, state)| {
-                let path = |key: &str| {
-                    state[key].as_str().map(PathBuf::from).with_context(|| format!("no {key}"))
-                };
-                Ok(Self {
-                    number: i + 1,
-                    kubeconfig: path("kubeconfig")?,
-                    state: state.clone(),
-                    supervisor: Arc::clone(&supervisor),
-                })
-            })
-            .collect()
+        let Status { clusters } = serde_json::from_value(status)?;
+        let whole = |state| Self { state, supervisor: Arc::clone(&supervisor) };
+        Ok(clusters.into_iter().map(whole).collect())
     }
 
     /// A new client of the cluster's administrator. Each test has a runtime of its own, and a
@@ -125,39 +131,39 @@ impl Cluster {
 
     /// What [`Self::client`] is made from; change it to act as somebody else.
     pub async fn config(&self) -> Result<Config> {
-        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig)?;
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig())?;
         let options = KubeConfigOptions::default();
         Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
     }
 
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> &Path {
-        &self.kubeconfig
+        &self.state.kubeconfig
     }
 
     /// `https://127.0.0.1:PORT`.
     pub fn url(&self) -> &str {
-        self.text("url")
+        &self.state.url
     }
 
     /// One JSON object a line, one line a request; the body only for a PATCH of a pod.
     pub fn audit_log(&self) -> &Path {
-        Path::new(self.text("auditLog"))
+        &self.state.audit_log
     }
 
     /// Certificate and key of the authority that signs everything in this cluster.
     pub fn authority(&self) -> (&Path, &Path) {
-        (Path::new(self.text("ca")), Path::new(self.text("caKey")))
+        (&self.state.ca, &self.state.ca_key)
     }
 
     /// The directory of this cluster: logs as `COMPONENT.log`, `pki`, kubeconfigs.
     pub fn dir(&self) -> &Path {
-        self.kubeconfig.parent().unwrap_or(&self.supervisor.dir)
+        self.kubeconfig().parent().unwrap_or(&self.supervisor.dir)
     }
 
     /// 1 for the first cluster of a start.
     pub fn number(&self) -> usize {
-        self.number
+        self.state.number
     }
 
     /// Ends a component at once; it stays down.
@@ -203,12 +209,7 @@ impl Cluster {
         self.post(&format!("nodes/{name}/{verb}"), None).await
     }
 
-    async fn component(
-        &self,
-        component: Component,
-        verb: &str,
-        body: Option<Value>,
-    ) -> Result<()> {
+    async fn component(&self, component: Component, verb: &str, body: Option<Value>) -> Result<()> {
         self.post(&format!("components/{}/{verb}", component.name()), body).await
     }
 
@@ -218,14 +219,10 @@ impl Cluster {
 
     /// The work is done when the control API answers.
     async fn call(&self, method: &'static str, path: &str, body: Option<Value>) -> Result<()> {
-        let path = format!("/clusters/{}/{path}", self.number);
+        let path = format!("/clusters/{}/{path}", self.number());
         let supervisor = Arc::clone(&self.supervisor);
         let ask = move || supervisor.request(method, &path, body.as_ref()).map(drop);
         tokio::task::spawn_blocking(ask).await?
-    }
-
-    fn text(&self, key: &str) -> &str {
-        self.state[key].as_str().unwrap_or_default()
     }
 }
 
@@ -254,7 +251,7 @@ impl Supervisor {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(fs::File::create(&log)?);
-        if std::env::var_os("TIDEGATE_KEEP").is_none() {
+        if !keep() {
             command.arg("--remove-dir");
         }
         let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
@@ -263,10 +260,11 @@ impl Supervisor {
         // The supervisor bounds its own start, and its end closes the pipe.
         BufReader::new(stdout).read_line(&mut line)?;
         let supervisor = Self { child, dir };
-        ensure!(line.trim() == "ready", "no cluster:\n{}", tail(&log));
-        if std::env::var_os("TIDEGATE_KEEP").is_none() {
+        let said = tail(&log);
+        if !keep() {
             fs::remove_file(&log)?;
         }
+        ensure!(line.trim() == "ready", "no cluster:\n{said}");
         Ok(supervisor)
     }
 
@@ -280,7 +278,8 @@ impl Supervisor {
         let (head, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
         let body: Value = serde_json::from_str(body)?;
         if head.split(' ').nth(1) != Some("200") {
-            bail!("{method} {path}: {}", body["error"].as_str().unwrap_or(head));
+            let error = body.get("error").and_then(Value::as_str);
+            bail!("{method} {path}: {}", error.unwrap_or(head));
         }
         Ok(body)
     }
@@ -306,6 +305,11 @@ fn binary() -> Result<PathBuf> {
         .context("running ./dev bin cluster")?;
     ensure!(done.status.success(), "./dev bin cluster ended with {}", done.status);
     Ok(PathBuf::from(String::from_utf8(done.stdout)?.trim()))
+}
+
+/// Set `TIDEGATE_KEEP` to look at a cluster's directory afterwards.
+fn keep() -> bool {
+    std::env::var_os("TIDEGATE_KEEP").is_some()
 }
 
 /// A short path: the control socket lies in it, and Linux bounds a socket's path.

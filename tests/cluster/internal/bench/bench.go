@@ -167,23 +167,29 @@ func (b *bench) waitEtcd(ctx context.Context) error {
 // stop ends everything: clients before servers, etcd last. Without etcd an API
 // server ignores SIGTERM for minutes.
 func (b *bench) stop() error {
-	bound := stopBound
 	if b.options.RemoveDir {
-		bound = 0
+		b.kill()
+		return os.RemoveAll(b.options.Dir)
 	}
 	for _, name := range []string{schedulerName, controllerName, apiserverName} {
 		var wg sync.WaitGroup
 		for _, c := range b.clusters {
-			wg.Go(func() { c.components[name].Stop(bound) })
+			wg.Go(func() { c.components[name].Stop(stopBound) })
 		}
 		wg.Wait()
 	}
-	b.etcd.Stop(bound)
-	if b.options.RemoveDir {
-		return os.RemoveAll(b.options.Dir)
-	}
+	b.etcd.Stop(stopBound)
 	b.say("stopped")
 	return errors.Join(remove(b.path(stateFile)), remove(b.path(socketFile)))
+}
+
+func (b *bench) kill() {
+	b.etcd.Kill()
+	for _, c := range b.clusters {
+		for _, component := range c.components {
+			component.Kill()
+		}
+	}
 }
 
 func (b *bench) quitAtEndOf(r io.Reader) {

@@ -12,19 +12,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
 
-const (
-	workers  = 16
-	nodesIdx = "node"
-)
+const workers = 16
 
 // Options of a Kubelet.
 type Options struct {
@@ -37,7 +32,7 @@ type Options struct {
 type Kubelet struct {
 	client kubernetes.Interface
 	opts   Options
-	pods   cache.SharedIndexInformer
+	pods   *podStore
 	queue  workqueue.TypedRateLimitingInterface[string]
 	beats  workqueue.TypedRateLimitingInterface[string]
 
@@ -64,11 +59,6 @@ func New(config *rest.Config, opts Options) (*Kubelet, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Watched by name of the field, so that the pods that wait for a node cost us nothing.
-	bound := cache.NewFilteredListWatchFromClient(client.CoreV1().RESTClient(), "pods", v1.NamespaceAll,
-		func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermNotEqualSelector("spec.nodeName", "").String()
-		})
 	k := &Kubelet{
 		client: client,
 		opts:   opts,
@@ -76,19 +66,9 @@ func New(config *rest.Config, opts Options) (*Kubelet, error) {
 		beats:  newQueue(),
 		nodes:  map[string]*node{},
 		lives:  map[types.UID]*Life{},
-		pods: cache.NewSharedIndexInformer(bound, &v1.Pod{}, 0, cache.Indexers{
-			nodesIdx: func(o any) ([]string, error) { return []string{o.(*v1.Pod).Spec.NodeName}, nil },
-		}),
 	}
-	if err := k.pods.SetTransform(stripManagedFields); err != nil {
-		return nil, err
-	}
-	_, err = k.pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    k.enqueue,
-		UpdateFunc: func(_, o any) { k.enqueue(o) },
-		DeleteFunc: k.forget,
-	})
-	return k, err
+	k.pods = newPodStore(k.enqueue, k.forget)
+	return k, nil
 }
 
 // Run serves until the context ends.
@@ -100,7 +80,7 @@ func (k *Kubelet) Run(ctx context.Context) {
 	for range 4 {
 		wg.Go(func() { work(ctx, k.beats, k.beat) })
 	}
-	wg.Go(func() { k.pods.RunWithContext(ctx) })
+	wg.Go(func() { k.pods.reflector(k.client).RunWithContext(ctx) })
 	<-ctx.Done()
 	k.queue.ShutDown()
 	k.beats.ShutDown()
@@ -176,7 +156,7 @@ func (k *Kubelet) Nodes() map[string]bool {
 
 // sync takes one step in the life of one pod.
 func (k *Kubelet) sync(ctx context.Context, key string) (time.Duration, error) {
-	object, found, err := k.pods.GetIndexer().GetByKey(key)
+	object, found, err := k.pods.GetByKey(key)
 	if err != nil || !found {
 		return 0, err
 	}
@@ -285,39 +265,18 @@ func (k *Kubelet) beat(ctx context.Context, name string) (time.Duration, error) 
 	return k.opts.Heartbeat, err
 }
 
-// stripManagedFields keeps the cache small.
-func stripManagedFields(object any) (any, error) {
-	if o, ok := object.(metav1.Object); ok {
-		o.SetManagedFields(nil)
-	}
-	return object, nil
-}
-
-func (k *Kubelet) enqueue(object any) {
-	if key, err := cache.MetaNamespaceKeyFunc(object); err == nil {
-		k.queue.Add(key)
-	}
-}
+func (k *Kubelet) enqueue(pod *v1.Pod) { k.queue.Add(pod.Namespace + "/" + pod.Name) }
 
 func (k *Kubelet) enqueueNode(name string) {
-	pods, err := k.pods.GetIndexer().ByIndex(nodesIdx, name)
-	if err != nil {
-		return
-	}
-	for _, pod := range pods {
+	for _, pod := range k.pods.onNode(name) {
 		k.enqueue(pod)
 	}
 }
 
-func (k *Kubelet) forget(object any) {
-	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
-		object = gone.Obj
-	}
-	if pod, ok := object.(*v1.Pod); ok {
-		k.mu.Lock()
-		delete(k.lives, pod.UID)
-		k.mu.Unlock()
-	}
+func (k *Kubelet) forget(uid types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.lives, uid)
 }
 
 func newQueue() workqueue.TypedRateLimitingInterface[string] {

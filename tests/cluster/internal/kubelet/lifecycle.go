@@ -100,6 +100,9 @@ func (r Rules) run(pod *v1.Pod, life *Life, now time.Time) Step {
 	if crashed(pod) {
 		return Step{}
 	}
+	if isTrue(pod.Status.Conditions, v1.PodReady) != gatesOpen(pod) {
+		return Step{Status: r.readiness(pod, life, now)}
+	}
 	end, ends := r.ending(pod)
 	ran := now.Sub(life.Started)
 	if limit := pod.Spec.ActiveDeadlineSeconds; limit != nil {

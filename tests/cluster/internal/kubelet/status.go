@@ -67,6 +67,13 @@ func (r Rules) running(pod *v1.Pod, life *Life, restarts int32) *v1.PodStatus {
 	return s
 }
 
+// readiness follows the pod's readiness gates while it runs.
+func (r Rules) readiness(pod *v1.Pod, life *Life, now time.Time) *v1.PodStatus {
+	s := r.base(pod, life)
+	conditions{s, now, pod.Generation}.set(v1.PodReady, gatesOpen(pod), "ReadinessGatesNotReady")
+	return s
+}
+
 // backOff is the status of a pod that is not restarted any more.
 func (r Rules) backOff(pod *v1.Pod, end ending, life *Life, now time.Time) *v1.PodStatus {
 	restarts := restartCount(pod)
