@@ -5,6 +5,7 @@
 
 pub mod admission;
 pub mod api;
+pub mod cli;
 pub mod certs;
 pub mod control;
 pub mod engine;

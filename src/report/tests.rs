@@ -89,3 +89,15 @@ pub fn view() -> View {
     }
     view
 }
+
+/// Holds a committed file, named from the top of the repository, to what is generated
+/// now. `TIDEGATE_BLESS=1` rewrites it instead.
+pub fn assert_current(path: &str, generated: &str) {
+    let file = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
+    if std::env::var_os("TIDEGATE_BLESS").is_some() {
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(&file, generated).unwrap();
+    }
+    let committed = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(committed == generated, "{path} is stale: set TIDEGATE_BLESS=1 and run this again");
+}

@@ -1,0 +1,169 @@
+//! `tidegate queues`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clap::Args;
+use kube::api::{Api, ListParams};
+use kube::{Client, Error, ResourceExt};
+
+use crate::api::names::GROUP;
+use crate::api::v1alpha1::{Queue, QueueStatus, Resources};
+use crate::cli::output::{Format, Printed, Table, machine, or_none};
+use crate::cli::{Connect, Failure};
+
+use super::{ago, amounts, ask, now};
+
+/// Which queues to show.
+#[derive(Debug, Args)]
+pub struct Queues {
+    /// Only this queue.
+    name: Option<String>,
+    /// How to print.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+/// Reads the `Queue` objects, whose status the controller keeps.
+pub async fn queues(args: &Queues) -> Result<Printed, Failure> {
+    let client = args.connect.client().await?;
+    show(client, args.name.as_deref(), args.output, now()).await
+}
+
+pub(super) async fn show(
+    client: Client,
+    name: Option<&str>,
+    format: Format,
+    now: i64,
+) -> Result<Printed, Failure> {
+    let queues = read(client, name).await?;
+    let out = match format {
+        Format::Table | Format::Wide => table(&queues, format == Format::Wide, now),
+        Format::Name => queues.iter().map(reference).collect(),
+        Format::Json | Format::Yaml => machine(&queues, name.is_some(), format)?,
+    };
+    let note = queues.is_empty().then(|| "There are no queues yet.".to_owned());
+    Ok(Printed { out, note })
+}
+
+async fn read(client: Client, name: Option<&str>) -> Result<Vec<Queue>, Failure> {
+    let api: Api<Queue> = Api::all(client);
+    let found = match name {
+        Some(name) => api.get(name).await.map(|queue| vec![queue]),
+        None => api.list(&ListParams::default()).await.map(|list| list.items),
+    };
+    found.map_err(|error| meaning(&error, name))
+}
+
+fn meaning(error: &Error, name: Option<&str>) -> Failure {
+    let Error::Api(status) = error else { return ask::unreachable(error) };
+    match (status.code, name) {
+        (404, Some(name)) if status.message.contains(name) => {
+            Failure::NotFound(format!("there is no queue {name:?}"))
+        }
+        (404, _) => Failure::Error(format!(
+            "this cluster has no Queue kind: Tidegate is not installed (kubectl get crd queues.{GROUP})"
+        )),
+        _ => Failure::Error(status.message.clone()),
+    }
+}
+
+fn reference(queue: &Queue) -> String {
+    format!("queue.{GROUP}/{}\n", queue.name_any())
+}
+
+const HEADERS: [&str; 12] = [
+    "QUEUE",
+    "WEIGHT",
+    "PENDING",
+    "RUNNING",
+    "SHARE",
+    "USAGE",
+    "READY",
+    "OLDEST",
+    "PENDING-GROUPS",
+    "RUNNING-GROUPS",
+    "GUARANTEED",
+    "LIMIT",
+];
+
+/// The tree of queues, then a line for each that cannot start work.
+fn table(queues: &[Queue], wide: bool, now: i64) -> String {
+    let tree = tree(queues);
+    let rows = tree.iter().map(|&(depth, queue)| row(depth, queue, now)).collect();
+    let table = Table { headers: HEADERS, narrow: 8, rows };
+    let problems: String = tree.iter().filter_map(|(_, queue)| problem(queue)).collect();
+    let gap = if problems.is_empty() { "" } else { "\n" };
+    format!("{}{gap}{problems}", table.render(wide))
+}
+
+fn row(depth: usize, queue: &Queue, now: i64) -> [String; 12] {
+    let status = queue.status.clone().unwrap_or_default();
+    let usage: BTreeMap<_, _> = status.usage.clone();
+    [
+        format!("{}{}", "  ".repeat(depth), queue.name_any()),
+        queue.spec.weight.to_string(),
+        status.pending.pods.to_string(),
+        status.running.pods.to_string(),
+        or_none(status.share.as_deref().unwrap_or_default()),
+        or_none(&amounts(&usage)),
+        condition(&status, "Ready").map_or("Unknown", |(value, _)| value).to_owned(),
+        status.oldest_pending.as_deref().map_or_else(|| or_none(""), |time| ago(Some(time), now)),
+        status.pending.groups.to_string(),
+        status.running.groups.to_string(),
+        or_none(&amounts(&written(&queue.spec.guaranteed))),
+        or_none(&amounts(&written(&queue.spec.limit))),
+    ]
+}
+
+fn written(resources: &Resources) -> BTreeMap<String, String> {
+    resources.iter().map(|(resource, amount)| (resource.clone(), amount.0.clone())).collect()
+}
+
+fn condition<'a>(status: &'a QueueStatus, type_: &str) -> Option<(&'a str, &'a str)> {
+    let found = status.conditions.iter().find(|condition| condition.type_ == type_)?;
+    Some((&found.status, &found.message))
+}
+
+fn problem(queue: &Queue) -> Option<String> {
+    let status = queue.status.as_ref()?;
+    let not_ready = condition(status, "Ready").filter(|&(value, _)| value != "True");
+    let over = condition(status, "OverLimit").filter(|&(value, _)| value == "True");
+    let said: Vec<_> = not_ready.into_iter().chain(over).map(|(_, message)| message).collect();
+    (!said.is_empty()).then(|| format!("{}: {}\n", queue.name_any(), said.join("; ")))
+}
+
+/// Queues below their parents with their depth. A queue whose parent is not shown,
+/// or that is in a cycle, stands at the top: none is left out.
+fn tree(queues: &[Queue]) -> Vec<(usize, &Queue)> {
+    let names: BTreeSet<String> = queues.iter().map(ResourceExt::name_any).collect();
+    let mut children: BTreeMap<Option<&str>, Vec<&Queue>> = BTreeMap::new();
+    for queue in queues {
+        let parent = queue.spec.parent.as_deref().filter(|parent| names.contains(*parent));
+        children.entry(parent).or_default().push(queue);
+    }
+    let mut shown = BTreeSet::new();
+    let mut tree = Vec::new();
+    for root in children.get(&None).into_iter().flatten().copied().chain(queues) {
+        descend(root, &children, &mut shown, &mut tree);
+    }
+    tree
+}
+
+fn descend<'a>(
+    root: &'a Queue,
+    children: &BTreeMap<Option<&str>, Vec<&'a Queue>>,
+    shown: &mut BTreeSet<String>,
+    tree: &mut Vec<(usize, &'a Queue)>,
+) {
+    let mut stack = vec![(0, root)];
+    while let Some((depth, queue)) = stack.pop() {
+        let name = queue.name_any();
+        if shown.insert(name.clone()) {
+            tree.push((depth, queue));
+            let below = children.get(&Some(&*name)).into_iter().flatten().rev();
+            stack.extend(below.map(|&child| (depth + 1, child)));
+        }
+    }
+}
