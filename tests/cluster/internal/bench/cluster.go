@@ -240,12 +240,8 @@ func (c *cluster) start(ctx context.Context, o Options) error {
 		}
 	}
 	go c.kubelet.Run(ctx)
-	for i := range o.Nodes {
-		spec := o.Node
-		spec.Name = fmt.Sprintf("node-%d", i+1)
-		if err := c.kubelet.AddNode(ctx, spec); err != nil {
-			return fmt.Errorf("node %s: %w", spec.Name, err)
-		}
+	if err := c.kubelet.AddNodes(ctx, o.nodes()...); err != nil {
+		return err
 	}
 	if err := c.waitFor(ctx, controllerName, "the default service account", c.accountExists); err != nil {
 		return err

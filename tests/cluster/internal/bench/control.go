@@ -126,7 +126,7 @@ func (b *bench) addNode(r *http.Request, c *cluster) error {
 	if spec.Name == "" {
 		return errors.New("the node has no name")
 	}
-	return c.kubelet.AddNode(r.Context(), spec)
+	return c.kubelet.AddNodes(r.Context(), spec)
 }
 
 // nodeCondition handles ready and notready; the body may hold

@@ -61,6 +61,16 @@ func parse(args []string) (Options, error) {
 	return o, o.fixDir()
 }
 
+// nodes are those that each cluster begins with.
+func (o *Options) nodes() []kubelet.NodeSpec {
+	all := make([]kubelet.NodeSpec, o.Nodes)
+	for i := range all {
+		all[i] = o.Node
+		all[i].Name = fmt.Sprintf("node-%d", i+1)
+	}
+	return all
+}
+
 // fixDir makes the directory absolute, since the children and the tests look
 // from elsewhere.
 func (o *Options) fixDir() (err error) {

@@ -5,6 +5,7 @@ package kubelet
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -87,19 +88,35 @@ func (k *Kubelet) Run(ctx context.Context) {
 	wg.Wait()
 }
 
-// AddNode registers a node and begins its heartbeat.
-func (k *Kubelet) AddNode(ctx context.Context, spec NodeSpec) error {
+// AddNodes registers nodes and begins their heartbeats. Places in zones and
+// racks are given in the order of the arguments.
+func (k *Kubelet) AddNodes(ctx context.Context, specs ...NodeSpec) error {
 	k.mu.Lock()
-	number := k.number
-	k.number++
+	first := k.number
+	k.number += len(specs)
 	k.mu.Unlock()
+	results := make([]error, len(specs))
+	tokens := make(chan struct{}, workers)
+	var wg sync.WaitGroup
+	for i, spec := range specs {
+		tokens <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-tokens }()
+			results[i] = k.addNode(ctx, spec, first+i)
+		})
+	}
+	wg.Wait()
+	return errors.Join(results...)
+}
+
+func (k *Kubelet) addNode(ctx context.Context, spec NodeSpec, number int) error {
 	wanted, err := spec.object(number, time.Now())
 	if err != nil {
-		return err
+		return fmt.Errorf("node %s: %w", spec.Name, err)
 	}
 	object, err := k.client.CoreV1().Nodes().Create(ctx, wanted, metav1.CreateOptions{})
 	if err != nil {
-		return err
+		return fmt.Errorf("node %s: %w", spec.Name, err)
 	}
 	k.mu.Lock()
 	k.nodes[spec.Name] = &node{object: object, hostIP: hostIP(number), ready: true}
