@@ -166,7 +166,9 @@ impl Cluster {
         self.state.number
     }
 
-    /// Ends a component at once; it stays down.
+    /// Ends a component at once; it stays down. After more than a few seconds without an API server
+    /// the scheduler and the controllers take up to half a minute to look again, as they do
+    /// anywhere; restart them when the test is not about that.
     pub async fn kill(&self, component: Component) -> Result<()> {
         self.component(component, "kill", None).await
     }
