@@ -10,6 +10,7 @@ pub mod certs;
 pub mod control;
 pub mod engine;
 pub mod grouping;
+pub mod manifests;
 pub mod quantity;
 pub mod report;
 pub mod runtime;

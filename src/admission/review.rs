@@ -93,7 +93,8 @@ pub struct Resource {
     /// Version in that group.
     pub version: String,
     /// Plural name.
-    pub resource: String,
+    #[serde(rename = "resource")]
+    pub plural: String,
 }
 
 /// Who asks, as authenticated by the apiserver.
@@ -123,7 +124,7 @@ impl<T> Request<T> {
     /// Whether the request is about a resource itself, not one of its subresources.
     #[must_use]
     pub fn is_for(&self, group: &str, version: &str, resource: &str) -> bool {
-        let Resource { group: g, version: v, resource: r } = &self.resource;
+        let Resource { group: g, version: v, plural: r } = &self.resource;
         self.sub_resource.as_deref().is_none_or(str::is_empty)
             && (g.as_str(), v.as_str(), r.as_str()) == (group, version, resource)
     }

@@ -47,7 +47,7 @@ pub const EXTRA_POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 pub const ANNOTATION_MIRROR: &str = "kubernetes.io/config.mirror";
 /// Group of kubelets, which create mirror pods.
 pub const GROUP_NODES: &str = "system:nodes";
-/// Account that creates the pods of every DaemonSet.
+/// Account that creates the pods of every `DaemonSet`.
 pub const USER_DAEMON_SET_CONTROLLER: &str =
     "system:serviceaccount:kube-system:daemon-set-controller";
 

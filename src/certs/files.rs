@@ -103,7 +103,7 @@ mod tests {
         publish(&volume, "1", &authority.tls_crt, &authority.tls_key);
         let loaded = async {
             while !resolver.is_loaded() {
-                tokio::time::sleep(FIRST / 100).await
+                tokio::time::sleep(FIRST / 100).await;
             }
         };
         tokio::time::timeout(FIRST * 10, loaded).await.unwrap();

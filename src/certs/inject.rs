@@ -1,7 +1,7 @@
 //! Our authority's certificate in the objects by which the apiserver calls us.
 //!
 //! Only the field `caBundle`, only when it differs, by a patch that states the
-//! version it saw. A GitOps tool that puts the object back without it causes one
+//! version it saw. A tool that puts the object back without it causes one
 //! event here and one write.
 
 use std::fmt::Debug;
@@ -137,12 +137,12 @@ mod tests {
     use super::*;
 
     fn webhooks(bundles: &[Option<&str>]) -> ValidatingWebhookConfiguration {
-        let entry = |(n, bundle): (usize, &Option<&str>)| {
+        let entry = |(n, bundle): (usize, Option<&str>)| {
             let bundle = bundle.map(|text| ByteString(text.as_bytes().to_vec()));
             json!({"name": format!("w{n}.tidegate.dev"), "clientConfig": {"caBundle": bundle},
                 "sideEffects": "None", "admissionReviewVersions": ["v1"]})
         };
-        let entries: Vec<_> = bundles.iter().enumerate().map(entry).collect();
+        let entries: Vec<_> = bundles.iter().copied().enumerate().map(entry).collect();
         serde_json::from_value(json!({"webhooks": entries})).unwrap()
     }
 

@@ -20,7 +20,7 @@ use super::{Authority, Error, Names, Resolver, Standing};
 use crate::api::names::FIELD_MANAGER;
 
 /// How often the Secret is looked at: soon enough for whoever deletes it to rotate.
-const PERIOD: Duration = Duration::from_secs(60);
+const PERIOD: Duration = Duration::from_mins(1);
 /// After a failure.
 const RETRY: Duration = Duration::from_secs(2);
 /// Lost races before giving up until the next look.

@@ -189,11 +189,11 @@ fn any_gates() -> impl Strategy<Value = Value> {
     ];
     let distinct = |gates: Vec<Value>| {
         let mut seen = Vec::new();
-        gates.into_iter().for_each(|gate| {
+        for gate in gates {
             if !seen.contains(&gate) {
-                seen.push(gate)
+                seen.push(gate);
             }
-        });
+        }
         json!(seen)
     };
     prop_oneof![Just(Value::Null), prop::collection::vec(gate, 0..4).prop_map(distinct)]

@@ -1,0 +1,247 @@
+//! Policies that keep gates and markers in our hands, whoever adds the gate.
+//!
+//! Who may do what we forbid is decided by RBAC: the verbs `release` and `use` on
+//! `queues.tidegate.dev`. No account is named here.
+
+use serde_json::{Value, json};
+
+use super::gate::{new_pod_variables, new_pods};
+use super::names::{GUARD_NEW_PODS, GUARD_PODS, GUARD_RESIZE, USE_QUEUES};
+use super::values::{Values, with};
+use crate::api::names::{
+    ANNOTATION_CREATED_BY, ANNOTATION_EPOCH, ANNOTATION_RELEASED, GATE, GROUP, LABEL_MANAGED,
+    LABEL_QUEUE, MANAGED, VERB_RELEASE, VERB_USE,
+};
+use crate::api::refusals;
+
+const API: &str = "admissionregistration.k8s.io/v1";
+
+/// Every guard policy with its binding.
+#[must_use]
+pub fn guard(values: &Values) -> Vec<Value> {
+    [
+        new_pods_are_gated(values),
+        stored_pods_keep(values),
+        waiting_pods_do_not_grow(values),
+        queues_are_used_by_right(values),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// A pod is stored in an opted-in namespace with gate and label and without
+/// markers, unless its maker is exempt.
+fn new_pods_are_gated(values: &Values) -> [Value; 2] {
+    policy(
+        GUARD_NEW_PODS,
+        json!({
+            "matchConstraints": new_pods(values),
+            "variables": new_pod_variables(values),
+            "validations": [
+                check("variables.exempt || !variables.namesNode", refusals::NODE_NAME),
+                check(
+                    &format!(
+                        "variables.exempt || variables.namesNode\n\
+                         || ('{GATE}' in variables.gates && variables.labels[?'{LABEL_MANAGED}'].orValue('') == '{MANAGED}')"
+                    ),
+                    refusals::NOT_GATED,
+                ),
+                check(
+                    &format!(
+                        "!('{ANNOTATION_RELEASED}' in variables.annotations)\n\
+                         && !('{ANNOTATION_EPOCH}' in variables.annotations)\n\
+                         && variables.annotations[?'{ANNOTATION_CREATED_BY}'].orValue('') == variables.creator"
+                    ),
+                    refusals::FORGED_MARKER,
+                ),
+            ],
+        }),
+    )
+}
+
+/// Only who may release drops our gate or touches markers. Holds in any namespace,
+/// so that removing its opt-in frees nothing that waits.
+fn stored_pods_keep(values: &Values) -> [Value; 2] {
+    policy(
+        GUARD_PODS,
+        json!({
+            "matchConstraints": pod_updates(values, &["pods", "pods/status", "pods/ephemeralcontainers", "pods/resize"]),
+            "matchConditions": [{"name": "ours", "expression": format!("{} || {}", is_ours("oldObject"), is_ours("object"))}],
+            "variables": [
+                {"name": "before", "expression": gate_names("oldObject")},
+                {"name": "after", "expression": gate_names("object")},
+                {"name": "others", "expression": format!("variables.before.filter(name, name != '{GATE}')")},
+                {"name": "mayRelease", "expression": format!("authorizer.group('{GROUP}').resource('queues').check('{VERB_RELEASE}').allowed()")},
+            ],
+            "validations": [
+                {
+                    "expression": format!("!('{GATE}' in variables.before) || '{GATE}' in variables.after || variables.mayRelease"),
+                    "message": refusals::GATE_DROPPED.trim_end(),
+                    "messageExpression": gate_dropped(),
+                    "reason": "Forbidden",
+                },
+                check(&format!("{} || variables.mayRelease", markers_are_kept()), refusals::MARKER_CHANGED),
+            ],
+        }),
+    )
+}
+
+/// The queue has counted what a waiting pod asks for.
+fn waiting_pods_do_not_grow(values: &Values) -> [Value; 2] {
+    policy(
+        GUARD_RESIZE,
+        json!({
+            "matchConstraints": pod_updates(values, &["pods/resize"]),
+            "matchConditions": [{"name": "waiting", "expression": format!("'{GATE}' in {}", gate_names("oldObject"))}],
+            "validations": [check(
+                &format!(
+                    "{}\n&& {}\n&& {}",
+                    containers_do_not_grow("containers"),
+                    containers_do_not_grow("initContainers"),
+                    does_not_grow("object.spec", "oldObject.spec"),
+                ),
+                refusals::RESIZED,
+            )],
+        }),
+    )
+}
+
+/// A queue's label on an object that nobody owns is put there by who may use the
+/// queue. Copies on owned objects choose nothing, so they are not asked about.
+fn queues_are_used_by_right(values: &Values) -> [Value; 2] {
+    let owned = |object: &str| format!("{object}.metadata.?ownerReferences.orValue([]).size() > 0");
+    let queue = |object: &str| format!("{object}.metadata.?labels[?'{LABEL_QUEUE}'].orValue('')");
+    let changed = format!(
+        "oldObject == null || {} != {}\n|| {}",
+        queue("oldObject"),
+        queue("object"),
+        owned("oldObject"),
+    );
+    let may = |verb: &str, name: &str| {
+        format!("authorizer.group('{GROUP}').resource('queues'){name}.check('{verb}').allowed()")
+    };
+    policy(
+        USE_QUEUES,
+        json!({
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": values.opted_in(),
+                "objectSelector": {"matchExpressions": [{"key": LABEL_QUEUE, "operator": "Exists"}]},
+                "resourceRules": [{
+                    "operations": ["CREATE", "UPDATE"], "apiGroups": ["*"], "apiVersions": ["*"],
+                    "resources": ["*/*"], "scope": "Namespaced",
+                }],
+            },
+            "matchConditions": [
+                {"name": "names-a-queue", "expression": format!("{} != ''", queue("object"))},
+                {"name": "nobody-owns-it", "expression": format!("!({})", owned("object"))},
+                {"name": "is-new", "expression": changed},
+            ],
+            "variables": [{"name": "queue", "expression": queue("object")}],
+            "validations": [{
+                "expression": format!(
+                    "{}\n|| {}",
+                    may(VERB_USE, ".namespace(request.namespace).name(variables.queue)"),
+                    may(VERB_RELEASE, ""),
+                ),
+                "messageExpression": format!(
+                    "request.userInfo.username + ' may not use queue \"' + variables.queue + '\": choose another one \
+                     in the label {LABEL_QUEUE}, or ask an administrator for the verb {VERB_USE} on queues.{GROUP} \"' \
+                     + variables.queue + '\"'"
+                ),
+                "reason": "Forbidden",
+            }],
+        }),
+    )
+}
+
+fn policy(name: &str, spec: Value) -> [Value; 2] {
+    let spec = with(spec, "failurePolicy", json!("Fail"));
+    let policy = json!({
+        "apiVersion": API, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name}, "spec": spec,
+    });
+    let binding = json!({
+        "apiVersion": API, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    [policy, binding]
+}
+
+fn check(expression: &str, message: &str) -> Value {
+    json!({"expression": expression, "message": message, "reason": "Forbidden"})
+}
+
+fn pod_updates(values: &Values, resources: &[&str]) -> Value {
+    json!({
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": values.touchable(),
+        "resourceRules": [{
+            "operations": ["UPDATE"], "apiGroups": [""], "apiVersions": ["v1"],
+            "resources": resources, "scope": "Namespaced",
+        }],
+    })
+}
+
+fn gate_names(object: &str) -> String {
+    format!("{object}.spec.?schedulingGates.orValue([]).map(gate, gate.name)")
+}
+
+fn annotation(object: &str, key: &str) -> String {
+    format!("{object}.metadata.?annotations[?'{key}'].orValue('')")
+}
+
+fn managed(object: &str) -> String {
+    format!("{object}.metadata.?labels[?'{LABEL_MANAGED}'].orValue('')")
+}
+
+const MARKERS: [&str; 3] = [ANNOTATION_RELEASED, ANNOTATION_EPOCH, ANNOTATION_CREATED_BY];
+
+fn is_ours(object: &str) -> String {
+    let marked = MARKERS.map(|key| format!("{} != ''", annotation(object, key)));
+    format!(
+        "{} != '' || '{GATE}' in {} || {}",
+        managed(object),
+        gate_names(object),
+        marked.join(" || ")
+    )
+}
+
+fn markers_are_kept() -> String {
+    let kept = MARKERS
+        .map(|key| format!("{} == {}", annotation("oldObject", key), annotation("object", key)));
+    format!("({} == {}\n&& {})", managed("oldObject"), managed("object"), kept.join("\n&& "))
+}
+
+/// Tells a controller with gates of its own how to remove those only.
+fn gate_dropped() -> String {
+    let (told, example) = (refusals::GATE_DROPPED, "variables.others[0]");
+    format!(
+        "'{told}' + (variables.others.size() == 0\n\
+         ? 'See why it waits: tidegate why pod/' + object.metadata.name\n\
+         : 'Remove only ' + variables.others.join(', ') + ', for example: kubectl patch pod ' + object.metadata.name\n\
+         + ' --type=strategic -p \\'{{\"spec\":{{\"schedulingGates\":[{{\"$patch\":\"delete\",\"name\":\"' + {example} + '\"}}]}}}}\\'')"
+    )
+}
+
+/// Each container of the list asks for no more than the one of its name did.
+fn containers_do_not_grow(list: &str) -> String {
+    format!(
+        "object.spec.?{list}.orValue([]).all(new, oldObject.spec.?{list}.orValue([]).exists(old,\n\
+         old.name == new.name && {}))",
+        does_not_grow("new", "old"),
+    )
+}
+
+/// The `resources` of one thing ask for no more than those of another. What is
+/// absent asks for nothing.
+fn does_not_grow(new: &str, old: &str) -> String {
+    let side = |field: &str| {
+        format!(
+            "{new}.?resources.?{field}.orValue({{}}).all(name,\n\
+             !quantity({new}.resources.{field}[name])\
+             .isGreaterThan(quantity({old}.?resources.?{field}[?name].orValue('0'))))"
+        )
+    };
+    format!("{}\n&& {}", side("requests"), side("limits"))
+}

@@ -1,0 +1,70 @@
+//! Webhook configurations: which requests come to us.
+
+use serde_json::{Value, json};
+
+use super::names::{CHECK_QUEUES, CONFIGURATION, GATE_PODS, WEBHOOK_SERVICE};
+use super::values::{Values, with};
+use crate::api::names::{GROUP, VERSION};
+
+/// Gating is in the way of each pod, so it answers fast or the pod is tried again.
+const GATE_SECONDS: u8 = 2;
+/// Checking a queue may look twice at a view that trails the truth.
+const CHECK_SECONDS: u8 = 5;
+
+/// The configuration that sends new pods of opted-in namespaces to be gated.
+#[must_use]
+pub fn mutating(values: &Values) -> Value {
+    let rules = json!([rule(&["CREATE"], "", "v1", "pods", "Namespaced")]);
+    let webhook = webhook(values, GATE_PODS, "/mutate/pods", GATE_SECONDS, &rules);
+    let webhook = with(webhook, "namespaceSelector", values.opted_in());
+    let webhook = with(webhook, "reinvocationPolicy", json!("IfNeeded"));
+    configuration(values, "MutatingWebhookConfiguration", &webhook)
+}
+
+/// The configuration that sends changes of queues to be checked.
+#[must_use]
+pub fn validating(values: &Values) -> Value {
+    let operations = ["CREATE", "UPDATE", "DELETE"];
+    let rules = json!([rule(&operations, GROUP, VERSION, "queues", "Cluster")]);
+    let webhook = webhook(values, CHECK_QUEUES, "/validate/queues", CHECK_SECONDS, &rules);
+    configuration(values, "ValidatingWebhookConfiguration", &webhook)
+}
+
+fn configuration(values: &Values, kind: &str, webhook: &Value) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": CONFIGURATION, "annotations": values.injection},
+        "webhooks": [webhook],
+    })
+}
+
+/// A webhook without `caBundle`: that field is not ours to render.
+fn webhook(values: &Values, name: &str, path: &str, seconds: u8, rules: &Value) -> Value {
+    json!({
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": {"service": {
+            "name": WEBHOOK_SERVICE, "namespace": values.namespace,
+            "path": path, "port": values.port,
+        }},
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "sideEffects": "None",
+        "timeoutSeconds": seconds,
+        "rules": rules,
+    })
+}
+
+pub(super) fn rule(
+    operations: &[&str],
+    group: &str,
+    version: &str,
+    resource: &str,
+    scope: &str,
+) -> Value {
+    json!({
+        "operations": operations, "apiGroups": [group], "apiVersions": [version],
+        "resources": [resource], "scope": scope,
+    })
+}
