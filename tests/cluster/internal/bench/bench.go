@@ -33,6 +33,8 @@ type bench struct {
 	clusters []*cluster
 	quit     context.CancelFunc
 	began    time.Time
+	// writing is held while state.json is replaced.
+	writing sync.Mutex
 }
 
 // Up runs `tgcluster up` until a signal, the control API or the end of stdin.
@@ -206,6 +208,8 @@ func (b *bench) path(name string) string { return filepath.Join(b.options.Dir, n
 
 // writeState leaves what scripts need in a file, complete or not at all.
 func (b *bench) writeState() error {
+	b.writing.Lock()
+	defer b.writing.Unlock()
 	text, err := json.MarshalIndent(b.state(), "", "  ")
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -297,10 +298,16 @@ func (c *cluster) nodesReady(ctx context.Context) error {
 
 // waitFor polls a condition and, past the bound, blames a component.
 func (c *cluster) waitFor(ctx context.Context, component, what string, check func(context.Context) error) error {
-	err := poll(ctx, check)
+	blamed := c.components[component]
+	before := blamed.Status().Restarts
+	err := poll(ctx, func(ctx context.Context) error {
+		if ends := blamed.Status().Restarts - before; ends > maxEnds {
+			return hopeless{fmt.Errorf("%s ended %d times", component, ends)}
+		}
+		return check(ctx)
+	})
 	if err != nil {
-		return fmt.Errorf("cluster %d: waited for %s: %w\n--- end of %s:\n%s", c.number, what, err,
-			c.components[component].Log, c.components[component].Tail(30))
+		return fmt.Errorf("cluster %d: waited for %s: %w\n--- end of %s:\n%s", c.number, what, err, blamed.Log, blamed.Tail(30))
 	}
 	return nil
 }
@@ -328,7 +335,12 @@ func (c *cluster) pki(name ...string) string {
 const (
 	readyBound   = 60 * time.Second
 	pollInterval = 20 * time.Millisecond
+	// A component that ends more often than this while it starts will not get better.
+	maxEnds = 2
 )
+
+// A hopeless error ends a poll at once.
+type hopeless struct{ error }
 
 // poll tries until the check succeeds, and tells its last error past the bound.
 func poll(ctx context.Context, check func(context.Context) error) error {
@@ -339,8 +351,8 @@ func poll(ctx context.Context, check func(context.Context) error) error {
 	last := fmt.Errorf("no try finished")
 	for {
 		err := check(ctx)
-		if err == nil {
-			return nil
+		if err == nil || errors.As(err, &hopeless{}) {
+			return err
 		}
 		if ctx.Err() == nil || apierrors.IsNotFound(err) {
 			last = err
