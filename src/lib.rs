@@ -5,13 +5,15 @@
 
 pub mod admission;
 pub mod api;
-pub mod cli;
 pub mod certs;
+pub mod cli;
+pub mod clusters;
 pub mod control;
 pub mod engine;
 pub mod grouping;
 pub mod manifests;
 pub mod quantity;
+pub mod release;
 pub mod report;
 pub mod runtime;
 pub mod view;

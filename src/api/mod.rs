@@ -5,4 +5,5 @@
 
 pub mod names;
 pub mod refusals;
+pub mod released;
 pub mod v1alpha1;

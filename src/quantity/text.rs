@@ -229,7 +229,7 @@ mod tests {
     #[case("5.", 5 * NANOS)]
     #[case("1.G", 1_000_000_000 * NANOS)]
     #[case(".0001k", NANOS / 10)]
-    #[case("-1.5Gi", -(3 * NANOS << 29))]
+    #[case("-1.5Gi", -((3 * NANOS) << 29))]
     #[case("-0.1n", -1)]
     #[case("-9Ei", -BINARY_MAX * NANOS)]
     fn written_amounts_have_their_exact_value(#[case] text: &str, #[case] expected: i128) {

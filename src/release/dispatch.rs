@@ -1,0 +1,243 @@
+//! Takes actions in, keeps the lanes of all clusters going, reports outcomes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::action::{Action, Notice, QueueStatus, Release};
+use crate::engine::event::{Event, Input, ObjectRef, Outcome};
+use crate::engine::{ClusterId, Millis, PodId};
+
+use super::counters::{Counters, count};
+use super::error::ReleaseError;
+use super::lane::{Attempt, Finished, Lane, Limits, Next};
+use super::time::Clock;
+use super::{Writer, ungate};
+
+/// Outcomes that may wait for the inbox; while they do, no action is taken in.
+const OUTBOX: usize = 1_024;
+/// Shortest time between two warnings about refusals.
+const WARN_EVERY: Millis = 10_000;
+
+type Done = (ClusterId, Attempt, Result<(), ReleaseError>);
+
+/// All releases of all clusters.
+pub(super) struct Dispatch {
+    clients: BTreeMap<ClusterId, Client>,
+    lanes: BTreeMap<ClusterId, Lane>,
+    limits: Limits,
+    epoch: u64,
+    timeout: Duration,
+    in_flight: FuturesUnordered<BoxFuture<'static, Done>>,
+    inbox: mpsc::Sender<Input>,
+    outbox: VecDeque<Input>,
+    notices: mpsc::Sender<Notice>,
+    statuses: mpsc::Sender<QueueStatus>,
+    clock: Clock,
+    counters: Arc<Counters>,
+    warn_at: Millis,
+}
+
+impl Dispatch {
+    pub(super) fn new(
+        writer: Writer,
+        notices: mpsc::Sender<Notice>,
+        statuses: mpsc::Sender<QueueStatus>,
+    ) -> Self {
+        let Writer { clients, settings, inbox, clock, counters } = writer;
+        let limits = Limits {
+            in_flight: settings.in_flight,
+            tries: settings.tries,
+            retry: settings.retry,
+            refusal: settings.refusal,
+        };
+        Self {
+            lanes: clients.members.keys().map(|&id| (id, Lane::new(limits))).collect(),
+            clients: clients.members,
+            limits,
+            epoch: settings.epoch,
+            timeout: settings.timeout,
+            in_flight: FuturesUnordered::new(),
+            inbox,
+            outbox: VecDeque::new(),
+            notices,
+            statuses,
+            clock,
+            counters,
+            warn_at: Millis::MIN,
+        }
+    }
+
+    pub(super) async fn run(
+        mut self,
+        mut actions: mpsc::Receiver<Action>,
+        stop: CancellationToken,
+    ) -> Result<(), ReleaseError> {
+        let result = self.work(&mut actions, &stop).await;
+        while let Some(done) = self.in_flight.next().await {
+            self.finish(done);
+        }
+        // Nobody may be reading any more: what does not fit is lost, and the next list of
+        // pods tells it again.
+        for input in self.outbox.drain(..) {
+            if self.inbox.try_send(input).is_err() {
+                break;
+            }
+        }
+        result
+    }
+
+    async fn work(
+        &mut self,
+        actions: &mut mpsc::Receiver<Action>,
+        stop: &CancellationToken,
+    ) -> Result<(), ReleaseError> {
+        let inbox = self.inbox.clone();
+        loop {
+            let wait = self.start();
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return Ok(()),
+                permit = inbox.reserve(), if !self.outbox.is_empty() => {
+                    let permit = permit.map_err(|_| ReleaseError::InboxClosed)?;
+                    if let Some(input) = self.outbox.pop_front() {
+                        permit.send(input);
+                    }
+                }
+                Some(done) = self.in_flight.next() => self.finish(done),
+                action = actions.recv(), if self.outbox.len() < OUTBOX => {
+                    self.accept(action.ok_or(ReleaseError::ActionsClosed)?, stop).await;
+                }
+                () = super::sleep(wait) => {}
+            }
+        }
+    }
+
+    fn now(&self) -> Millis {
+        (self.clock)()
+    }
+
+    /// Sends what may be sent now; how long until more may be.
+    fn start(&mut self) -> Option<Millis> {
+        let now = self.now();
+        let mut wake = None::<Millis>;
+        for (&cluster, client) in &self.clients {
+            let Some(lane) = self.lanes.get_mut(&cluster) else { continue };
+            loop {
+                match lane.next(now) {
+                    Next::Start(attempt) => {
+                        count(&self.counters.patches);
+                        let (client, epoch, limit) = (client.clone(), self.epoch, self.timeout);
+                        self.in_flight.push(Box::pin(async move {
+                            let result = ungate::open(client, &attempt.release, epoch, limit).await;
+                            (cluster, attempt, result)
+                        }));
+                    }
+                    Next::At(at) => {
+                        wake = Some(wake.map_or(at, |wake| wake.min(at)));
+                        break;
+                    }
+                    Next::Idle => break,
+                }
+            }
+        }
+        wake.map(|wake| wake.saturating_sub(now))
+    }
+
+    async fn accept(&mut self, action: Action, stop: &CancellationToken) {
+        match action {
+            Action::Release(release) => self.accept_release(release),
+            Action::Notice(notice) => self.tell(notice),
+            Action::QueueStatus(status) => {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    // Fails only when the lane has ended, which is while stopping.
+                    _ = self.statuses.send(status) => {}
+                }
+            }
+        }
+    }
+
+    fn accept_release(&mut self, release: Release) {
+        let (now, pod) = (self.now(), release.pod);
+        let outcome = if let Some(lane) = self.lanes.get_mut(&release.address.cluster) {
+            lane.accept(now, release)
+        } else {
+            tracing::error!(cluster = release.address.cluster.0, "release_to_unknown_cluster");
+            let retry_at = now.saturating_add(self.limits.refusal.after(u32::MAX));
+            Some(Outcome::Refused { retry_at })
+        };
+        if let Some(outcome) = outcome {
+            self.report(pod, outcome);
+        }
+    }
+
+    fn tell(&self, notice: Notice) {
+        if self.notices.try_send(notice).is_err() {
+            count(&self.counters.events_dropped);
+        }
+    }
+
+    fn finish(&mut self, (cluster, attempt, result): Done) {
+        let (now, pod) = (self.now(), attempt.release.pod);
+        let Some(lane) = self.lanes.get_mut(&cluster) else { return };
+        match lane.finish(now, attempt, result) {
+            Finished::Outcome(outcome) => self.report(pod, outcome),
+            Finished::Retried(error) => {
+                count(&self.counters.retries);
+                tracing::debug!(pod = %format_args!("{:032x}", pod.0), %error, "release_retried");
+            }
+            Finished::Refused { release, error, retry_at, times } => {
+                self.warn(now, &release, times, &error);
+                if times == 1 {
+                    self.tell(refusal(&release, &error));
+                }
+                self.report(pod, Outcome::Refused { retry_at });
+            }
+        }
+    }
+
+    fn report(&mut self, pod: PodId, outcome: Outcome) {
+        match outcome {
+            Outcome::Released => count(&self.counters.released),
+            Outcome::Gone => count(&self.counters.gone),
+            Outcome::Refused { .. } => count(&self.counters.refusals),
+        }
+        self.outbox.push_back(Input::Event(Event::Outcome(pod, outcome)));
+    }
+
+    fn warn(&mut self, now: Millis, release: &Release, times: u32, error: &ReleaseError) {
+        let (namespace, name) = (&*release.address.namespace, &*release.address.name);
+        if now < self.warn_at {
+            tracing::debug!(namespace, name, times, %error, "release_refused");
+            return;
+        }
+        self.warn_at = now.saturating_add(WARN_EVERY);
+        let refused = self.counters.read().refusals;
+        tracing::warn!(namespace, name, times, refused, %error, "release_refused");
+    }
+}
+
+/// Told on the pod itself, once: the group's own Events are the control loop's.
+fn refusal(release: &Release, error: &ReleaseError) -> Notice {
+    Notice {
+        about: ObjectRef {
+            address: release.address.clone(),
+            api_version: "v1".into(),
+            kind: "Pod".into(),
+        },
+        warning: true,
+        reason: "ReleaseRefused",
+        message: format!(
+            "queue {:?} released this pod, but its gate could not be opened: {error}",
+            &*release.queue
+        ),
+    }
+}

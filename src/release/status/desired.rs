@@ -1,0 +1,155 @@
+//! The engine's numbers as a queue's status. Pure.
+
+use crate::api::v1alpha1::{self, Count, QueueCondition};
+use crate::engine::Millis;
+use crate::engine::action::QueueStatus;
+use crate::quantity;
+use crate::release::time::rfc3339_seconds;
+
+/// What should stand there, given what stands there now.
+pub(super) fn status(
+    seen: &QueueStatus,
+    old: &v1alpha1::QueueStatus,
+    now: Millis,
+) -> v1alpha1::QueueStatus {
+    let amount = |(name, &units): (&std::sync::Arc<str>, &i128)| {
+        (name.to_string(), quantity::format(name, units))
+    };
+    v1alpha1::QueueStatus {
+        observed_generation: Some(seen.generation),
+        pending: count(seen.pending),
+        running: count(seen.running),
+        usage: seen.usage.iter().map(amount).collect(),
+        share: percent(seen.share),
+        oldest_pending: seen.oldest.map(rfc3339_seconds),
+        conditions: vec![since(ready(seen), old, now), since(over_limit(seen), old, now)],
+    }
+}
+
+fn count((groups, pods): (u64, u64)) -> Count {
+    let whole = |number| i64::try_from(number).unwrap_or(i64::MAX);
+    Count { groups: whole(groups), pods: whole(pods) }
+}
+
+/// Thousandths as percent. Without a fleet there is no share of it.
+fn percent(per_mille: u64) -> Option<String> {
+    (per_mille < u64::MAX).then(|| format!("{}.{}%", per_mille / 10, per_mille % 10))
+}
+
+fn ready(seen: &QueueStatus) -> QueueCondition {
+    match &seen.ready {
+        Ok(()) => condition("Ready", true, "Accepting", "waiting work may start"),
+        Err((reason, message)) => condition("Ready", false, reason, message),
+    }
+}
+
+fn over_limit(seen: &QueueStatus) -> QueueCondition {
+    match &seen.over_limit {
+        Some(message) => condition("OverLimit", true, "LimitExceeded", message),
+        None => condition("OverLimit", false, "WithinLimit", "no more is charged than the limit"),
+    }
+}
+
+fn condition(type_: &str, holds: bool, reason: &str, message: &str) -> QueueCondition {
+    QueueCondition {
+        type_: type_.to_owned(),
+        status: if holds { "True" } else { "False" }.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: String::new(),
+    }
+}
+
+/// The time of the last change of `status`: that of the old condition, else now.
+fn since(new: QueueCondition, old: &v1alpha1::QueueStatus, now: Millis) -> QueueCondition {
+    let same = |old: &&QueueCondition| old.type_ == new.type_ && old.status == new.status;
+    let last_transition_time = match old.conditions.iter().find(same) {
+        Some(old) => old.last_transition_time.clone(),
+        None => rfc3339_seconds(now),
+    };
+    QueueCondition { last_transition_time, ..new }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::release::tests::support::queue_status;
+    use rstest::rstest;
+
+    const NOON: Millis = 1_796_040_000_000;
+
+    #[test]
+    fn numbers_become_what_people_read() {
+        let mut seen = queue_status("a", 3);
+        seen.usage = [("cpu", 1_250), ("memory", 4 << 30), ("nvidia.com/gpu", 8)]
+            .map(|(name, units)| (name.into(), units))
+            .into();
+        seen.oldest = Some(NOON - 61_500);
+        seen.share = 125;
+        seen.over_limit = Some("cpu 1250m of 1".to_owned());
+        let status = status(&seen, &v1alpha1::QueueStatus::default(), NOON);
+        insta::assert_snapshot!(serde_json::to_string_pretty(&status).unwrap(), @r#"
+        {
+          "observedGeneration": 4,
+          "pending": {
+            "groups": 1,
+            "pods": 2
+          },
+          "running": {
+            "groups": 3,
+            "pods": 3
+          },
+          "usage": {
+            "cpu": "1250m",
+            "memory": "4Gi",
+            "nvidia.com/gpu": "8"
+          },
+          "share": "12.5%",
+          "oldestPending": "2026-11-30T11:58:58Z",
+          "conditions": [
+            {
+              "type": "Ready",
+              "status": "True",
+              "reason": "Accepting",
+              "message": "waiting work may start",
+              "lastTransitionTime": "2026-11-30T12:00:00Z"
+            },
+            {
+              "type": "OverLimit",
+              "status": "True",
+              "reason": "LimitExceeded",
+              "message": "cpu 1250m of 1",
+              "lastTransitionTime": "2026-11-30T12:00:00Z"
+            }
+          ]
+        }
+        "#);
+    }
+
+    #[rstest]
+    #[case(0, Some("0.0%"))]
+    #[case(1, Some("0.1%"))]
+    #[case(1000, Some("100.0%"))]
+    #[case(u64::MAX, None)]
+    fn shares_are_percents_of_a_fleet(#[case] per_mille: u64, #[case] text: Option<&str>) {
+        assert_eq!(percent(per_mille).as_deref(), text);
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_until_its_status_turns() {
+        let mut seen = queue_status("a", 0);
+        let first = status(&seen, &v1alpha1::QueueStatus::default(), NOON);
+        assert_eq!(status(&seen, &first, NOON + 5_000), first);
+
+        seen.ready = Err(("QueueInvalid", "its parent is unknown".to_owned()));
+        let closed = status(&seen, &first, NOON + 10_000);
+        let times = |status: &v1alpha1::QueueStatus| {
+            status.conditions.iter().map(|c| c.last_transition_time.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(times(&closed), ["2026-11-30T12:00:10Z", "2026-11-30T12:00:00Z"]);
+
+        seen.ready = Err(("QueueStopped", "held".to_owned()));
+        let stopped = status(&seen, &closed, NOON + 20_000);
+        assert_eq!(times(&stopped), times(&closed), "another reason is no transition");
+    }
+}

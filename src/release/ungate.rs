@@ -1,0 +1,141 @@
+//! One PATCH opens one gate.
+//!
+//! Strategic merge: our entry is deleted by its name, everything else stays. The
+//! uid makes it fail for another pod of the same name. Sent twice it changes
+//! nothing the second time and is answered with 200 as before, so a lost answer
+//! is no danger: the same bytes are simply sent again.
+
+use std::time::Duration;
+
+use http::header::{HeaderMap, RETRY_AFTER};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use kube::client::Body;
+use kube::core::response::Status;
+use kube::{Client, Resource};
+use serde_json::{Value, json};
+
+use crate::api::names::{ANNOTATION_EPOCH, ANNOTATION_RELEASED, FIELD_MANAGER, GATE};
+use crate::api::released::Released;
+use crate::engine::action::Release;
+
+use super::error::{Answer, ReleaseError, classify, cut};
+use super::time::rfc3339;
+
+/// Opens the gate of one pod; at most one request, at most `limit` long.
+pub(super) async fn open(
+    client: Client,
+    release: &Release,
+    epoch: u64,
+    limit: Duration,
+) -> Result<(), ReleaseError> {
+    let request = request(release, epoch)?;
+    match tokio::time::timeout(limit, send(client, request)).await {
+        Ok(result) => result,
+        Err(_) => Err(ReleaseError::NoAnswer(format!("none within {limit:?}"))),
+    }
+}
+
+fn request(release: &Release, epoch: u64) -> Result<http::Request<Vec<u8>>, ReleaseError> {
+    let path = Pod::url_path(&(), Some(&release.address.namespace));
+    let params =
+        PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let body = Patch::Strategic(body(release, epoch));
+    // Only metadata is sent back: the answer is not read and a pod can be large.
+    kube::core::Request::new(path)
+        .patch_metadata(&release.address.name, &params, &body)
+        .map_err(|error| ReleaseError::Refused { code: 0, message: cut(&error.to_string()) })
+}
+
+fn body(release: &Release, epoch: u64) -> Value {
+    json!({
+        "metadata": {
+            "uid": &*release.address.uid,
+            "annotations": {
+                ANNOTATION_RELEASED: annotation(release),
+                ANNOTATION_EPOCH: epoch.to_string(),
+            },
+        },
+        "spec": { "schedulingGates": [{ "$patch": "delete", "name": GATE }] },
+    })
+}
+
+fn annotation(release: &Release) -> String {
+    let released = Released {
+        queue: release.queue.to_string(),
+        group: release.group.to_string(),
+        root: release.root.to_string(),
+        size: release.size,
+        evidence: None,
+        time: rfc3339(release.time),
+        decision: release.decision,
+    };
+    // A struct of texts and numbers always has a JSON form.
+    serde_json::to_string(&released).unwrap_or_default()
+}
+
+async fn send(client: Client, request: http::Request<Vec<u8>>) -> Result<(), ReleaseError> {
+    let response = client.send(request.map(Body::from)).await.map_err(|error| no_answer(&error))?;
+    let (code, retry_after) = (response.status(), retry_after(response.headers()));
+    // Read to the end, or the connection could not be used again.
+    let bytes = response.into_body().collect_bytes().await;
+    if code.is_success() {
+        return Ok(());
+    }
+    let bytes = bytes.map_err(|error| no_answer(&error))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let status = serde_json::from_str::<Status>(&text).unwrap_or_default();
+    let message = if status.message.is_empty() { text.trim() } else { &status.message };
+    Err(classify(Answer { code: code.as_u16(), reason: &status.reason, message, retry_after }))
+}
+
+fn no_answer(error: &kube::Error) -> ReleaseError {
+    ReleaseError::NoAnswer(cut(&error.to_string()))
+}
+
+/// Seconds of a `Retry-After`; Kubernetes never sends a date.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::support::release;
+    use super::*;
+
+    #[test]
+    fn the_patch_removes_our_gate_only_and_names_the_uid() {
+        let request = request(&release(1), 7).unwrap();
+        assert_eq!(request.method(), http::Method::PATCH);
+        assert_eq!(request.uri(), "/api/v1/namespaces/team-a/pods/pod-1?&fieldManager=tidegate");
+        assert_eq!(request.headers()["content-type"], "application/strategic-merge-patch+json");
+        let body: Value = serde_json::from_slice(request.body()).unwrap();
+        insta::assert_snapshot!(serde_json::to_string_pretty(&body).unwrap(), @r#"
+        {
+          "metadata": {
+            "annotations": {
+              "tidegate.dev/epoch": "7",
+              "tidegate.dev/released": "{\"queue\":\"q\",\"group\":\"Job/j\",\"root\":\"root-uid\",\"size\":2,\"time\":\"2026-11-30T12:00:00.123Z\",\"decision\":5}"
+            },
+            "uid": "uid-1"
+          },
+          "spec": {
+            "schedulingGates": [
+              {
+                "$patch": "delete",
+                "name": "tidegate.dev/queue"
+              }
+            ]
+          }
+        }
+        "#);
+    }
+
+    #[test]
+    fn an_address_that_cannot_be_written_to_is_refused_not_repeated() {
+        let mut nameless = release(1);
+        nameless.address.name = "".into();
+        assert!(matches!(request(&nameless, 7), Err(ReleaseError::Refused { code: 0, .. })));
+    }
+}
