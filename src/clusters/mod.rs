@@ -1,3 +1,138 @@
 //! Watches member clusters and tells the engine what changed.
+//!
+//! In: a client of a cluster. Out: [`Input`]s for the one inbox. Objects are
+//! stripped as they arrive, owners of pods are read through discovery, and a pure
+//! [`Translator`] turns what was seen into events. Reads only: nothing is written
+//! to a cluster here, no decision is taken, and no failed look-up loses a pod.
 
 pub mod cost;
+pub mod facts;
+mod owners;
+pub mod strip;
+mod translate;
+mod watch;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::Client;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::event::Input;
+use crate::engine::{ClusterId, Millis};
+use crate::grouping::{Lookup, ObjectKey};
+
+use facts::Observation;
+use owners::Reader;
+
+pub use translate::{Output, Translator};
+
+/// Owners that are read at the same time.
+const READS_AT_ONCE: usize = 8;
+/// How often owners of waiting groups are looked at again.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Watching a cluster could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// Nobody takes inputs any more. Stop.
+    #[error("the inbox was closed")]
+    InboxClosed,
+    /// The watches ended, which they never should. Stop.
+    #[error("the watches of the cluster ended")]
+    WatchesEnded,
+    /// The task that read an owner ended without an answer, which only a bug can bring about. Stop.
+    #[error("reading an owner broke: {0}")]
+    ReadBroke(#[source] tokio::task::JoinError),
+}
+
+/// Follows one cluster until cancelled. Breaks of connection are waited out inside.
+pub async fn run(
+    client: Client,
+    cluster: ClusterId,
+    inbox: mpsc::Sender<Input>,
+    cancel: CancellationToken,
+) -> Result<(), ClusterError> {
+    let following = Follower::new(client, cluster, inbox).follow();
+    tokio::select! {
+        () = cancel.cancelled() => Ok(()),
+        end = following => end,
+    }
+}
+
+/// The translator with its I/O.
+struct Follower {
+    client: Client,
+    translator: Translator,
+    reader: Reader,
+    inbox: mpsc::Sender<Input>,
+    started: Instant,
+    /// Owners to be read; the translator asks for each once until it is answered.
+    waiting: VecDeque<ObjectKey>,
+    reads: JoinSet<(ObjectKey, Lookup)>,
+}
+
+impl Follower {
+    fn new(client: Client, cluster: ClusterId, inbox: mpsc::Sender<Input>) -> Self {
+        Self {
+            reader: Reader::new(client.clone()),
+            client,
+            translator: Translator::new(cluster),
+            inbox,
+            started: Instant::now(),
+            waiting: VecDeque::new(),
+            reads: JoinSet::new(),
+        }
+    }
+
+    async fn follow(mut self) -> Result<(), ClusterError> {
+        let mut seen = watch::observations(&self.client);
+        let mut tick = interval(TICK);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                observation = seen.next() => {
+                    self.take(observation.ok_or(ClusterError::WatchesEnded)?).await?;
+                }
+                Some(read) = self.reads.join_next() => {
+                    let (key, answer) = read.map_err(ClusterError::ReadBroke)?;
+                    self.take(Observation::Owner(key, answer)).await?;
+                }
+                _ = tick.tick() => {
+                    let due = self.translator.due(self.now());
+                    self.waiting.extend(due);
+                }
+            }
+            self.read_owners();
+        }
+    }
+
+    fn now(&self) -> Millis {
+        Millis::try_from(self.started.elapsed().as_millis()).unwrap_or(Millis::MAX)
+    }
+
+    async fn take(&mut self, observation: Observation) -> Result<(), ClusterError> {
+        let output = self.translator.observe(self.now(), observation);
+        self.waiting.extend(output.look_ups);
+        for input in output.inputs {
+            self.inbox.send(input).await.map_err(|_| ClusterError::InboxClosed)?;
+        }
+        Ok(())
+    }
+
+    fn read_owners(&mut self) {
+        while self.reads.len() < READS_AT_ONCE
+            && let Some(key) = self.waiting.pop_front()
+        {
+            let reader = self.reader.clone();
+            self.reads.spawn(async move {
+                let answer = reader.read(&key).await;
+                (key, answer)
+            });
+        }
+    }
+}

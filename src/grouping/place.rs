@@ -21,7 +21,7 @@ pub struct Member<'a> {
 }
 
 /// Where a pod belongs, or what to look up first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resolution {
     /// This owner must be looked up; the placement is what is known until then
     /// and chooses no queue.
@@ -31,6 +31,12 @@ pub enum Resolution {
 }
 
 impl Resolution {
+    /// Whether nothing is left to look up.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Placed(_))
+    }
+
     /// The placement, be it for good or until more is known.
     #[must_use]
     pub fn placement(&self) -> &Placement {
@@ -60,7 +66,7 @@ pub enum GroupKey {
 }
 
 /// Where a pod belongs.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Placement {
     /// Its group.
     pub group: GroupKey,
@@ -79,7 +85,7 @@ pub struct Placement {
 }
 
 /// A queue by name and who named it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QueueChoice {
     /// The queue's name.
     pub name: Arc<str>,
@@ -88,7 +94,7 @@ pub struct QueueChoice {
 }
 
 /// Where a queue's name was found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FoundAt {
     /// On the object at the top of the chain.
     Root,
@@ -96,15 +102,16 @@ pub enum FoundAt {
     Namespace,
 }
 
-/// How many pods of a group start together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How many pods of a group start together; where pods of one group differ,
+/// the greatest counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gang {
     /// Each pod on its own.
     Units,
-    /// At least this many first.
-    AtLeast(u32),
     /// All that arrive.
     All,
+    /// At least this many first.
+    AtLeast(u32),
 }
 
 /// Finds where a pod belongs, as far as `owners` can tell.

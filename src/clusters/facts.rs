@@ -1,0 +1,193 @@
+//! What is kept of the objects of a cluster, and what may be observed there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::api::v1alpha1::LabelSelector;
+use crate::engine::{Millis, Order, PodId};
+use crate::grouping::{Lookup, Metadata, ObjectKey};
+
+/// The lists that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Watch {
+    /// All namespaces.
+    Namespaces,
+    /// All nodes.
+    Nodes,
+    /// All queues.
+    Queues,
+    /// Pods with our label, in any state.
+    ManagedPods,
+    /// Pods without our label that are on a node and have not ended.
+    OtherPods,
+}
+
+impl Watch {
+    /// Every list.
+    pub const ALL: [Self; 5] =
+        [Self::Namespaces, Self::Nodes, Self::Queues, Self::ManagedPods, Self::OtherPods];
+
+    /// For logs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Namespaces => "namespaces",
+            Self::Nodes => "nodes",
+            Self::Queues => "queues",
+            Self::ManagedPods => "managed pods",
+            Self::OtherPods => "other pods",
+        }
+    }
+}
+
+/// One thing that was seen.
+#[derive(Clone, Debug)]
+pub enum Observation {
+    /// A list begins again: what it does not mention until it is done is gone.
+    ListStarted(Watch),
+    /// A list is complete.
+    ListDone(Watch),
+    /// A namespace is there.
+    Namespace(NamespaceFacts),
+    /// A namespace of that name is gone.
+    NamespaceGone(Arc<str>),
+    /// A node is there.
+    Node(NodeFacts),
+    /// A node of that name is gone.
+    NodeGone(Arc<str>),
+    /// A queue is there.
+    Queue(QueueFacts),
+    /// A queue of that name is gone.
+    QueueGone(Arc<str>),
+    /// A pod is in the list of [`Watch::ManagedPods`].
+    ManagedPod(PodFacts),
+    /// A pod is no longer in that list.
+    ManagedPodGone(PodId),
+    /// A pod is in the list of [`Watch::OtherPods`].
+    OtherPod(PodFacts),
+    /// A pod is no longer in that list.
+    OtherPodGone(PodId),
+    /// What became of a look-up; [`Lookup::Pending`] says that it failed and may be repeated.
+    Owner(ObjectKey, Lookup),
+}
+
+/// A namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceFacts {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its labels, for selectors of queues.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Allocatable amounts in the engine's units.
+    pub allocatable: BTreeMap<String, i128>,
+    /// Condition Ready is True.
+    pub ready: bool,
+    /// Not cordoned.
+    pub schedulable: bool,
+}
+
+/// A queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueFacts {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its uid.
+    pub uid: Arc<str>,
+    /// Generation of its spec.
+    pub generation: i64,
+    /// The queue above.
+    pub parent: Option<Arc<str>>,
+    /// At least 1.
+    pub weight: u32,
+    /// Its own, in the engine's units.
+    pub guaranteed: BTreeMap<String, i128>,
+    /// Its most, in the engine's units.
+    pub limit: BTreeMap<String, i128>,
+    /// Strict or best effort.
+    pub order: Order,
+    /// Nothing may start.
+    pub hold: bool,
+    /// Something written has no meaning.
+    pub malformed: bool,
+    /// Whose work may use it.
+    pub access: Access,
+}
+
+/// Whose work may use a queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Namespaces; `None`: any.
+    pub namespaces: Option<LabelSelector>,
+    /// Names of priority classes; empty: any.
+    pub priority_classes: Arc<[String]>,
+}
+
+/// A pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodFacts {
+    /// Its uid as the engine knows it.
+    pub id: PodId,
+    /// Its address.
+    pub key: ObjectKey,
+    /// Its marks and owner.
+    pub metadata: Metadata,
+    /// `metadata.creationTimestamp`.
+    pub created: Millis,
+    /// `spec.priority`.
+    pub priority: i32,
+    /// `spec.priorityClassName`.
+    pub priority_class: Option<Arc<str>>,
+    /// Effective request in the engine's units.
+    pub cost: BTreeMap<String, i128>,
+    /// Where it stands.
+    pub stage: Stage,
+    /// Our gate is not there.
+    pub open: bool,
+    /// A mirror pod or a daemon's: no queue ever pays for it.
+    pub exempt: bool,
+    /// What was written with its release, if its gate is open.
+    pub released: Option<Released>,
+}
+
+/// Where a pod stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Our gate is there.
+    Gated,
+    /// Our gate is not there, and no node.
+    Released {
+        /// Somebody else's gate is.
+        held: bool,
+    },
+    /// On a node.
+    Bound {
+        /// The node's name.
+        node: Arc<str>,
+        /// Deletion was asked for.
+        terminating: bool,
+    },
+    /// It runs no more, or never will.
+    Ended,
+}
+
+/// What the annotation `tidegate.dev/released` says.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
+pub struct Released {
+    /// The queue that pays.
+    pub queue: String,
+    /// Uid of the group's root.
+    pub root: String,
+    /// The group's root as `Kind/name`.
+    #[serde(default)]
+    pub group: String,
+    /// How many pods started together.
+    #[serde(default)]
+    pub size: u32,
+}

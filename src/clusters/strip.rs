@@ -1,0 +1,202 @@
+//! Objects as the apiserver sends them, reduced to what is kept.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, LazyLock};
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
+
+use crate::api::names;
+use crate::api::v1alpha1::{self, QueueSpec, Resources, Stop};
+use crate::engine::{Millis, Order, Uid};
+use crate::grouping::{self, Metadata, ObjectKey, Owner};
+use crate::quantity;
+
+use super::cost::effective_request;
+use super::facts::{Access, NamespaceFacts, NodeFacts, PodFacts, QueueFacts, Released, Stage};
+
+/// Longest `tidegate.dev/released` that is read; ours are under 400 bytes.
+const LONGEST_RECORD: usize = 4_096;
+
+/// A uid as 128 bits: those that it writes, else a hash of its text (FNV-1a), since
+/// a reference may hold any text.
+#[must_use]
+pub fn uid(text: &str) -> Uid {
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    match u128::from_str_radix(&digits, 16) {
+        Ok(bits) if digits.len() == 32 && text.len() == 36 => Uid(bits),
+        _ => Uid(text.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {
+            (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b)
+        })),
+    }
+}
+
+fn text(text: Option<&String>) -> Arc<str> {
+    text.map(String::as_str).unwrap_or_default().into()
+}
+
+/// Keeps a namespace's labels.
+#[must_use]
+pub fn namespace(namespace: &Namespace) -> NamespaceFacts {
+    NamespaceFacts {
+        name: text(namespace.metadata.name.as_ref()),
+        labels: namespace.metadata.labels.clone().unwrap_or_default(),
+    }
+}
+
+/// Keeps what a node offers.
+#[must_use]
+pub fn node(node: &Node) -> NodeFacts {
+    let status = node.status.as_ref();
+    let allocatable = status.and_then(|status| status.allocatable.as_ref());
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    NodeFacts {
+        name: text(node.metadata.name.as_ref()),
+        allocatable: allocatable.map(offered).unwrap_or_default(),
+        ready: conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True"),
+        schedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true),
+    }
+}
+
+/// Amounts rounded down; what has no meaning offers nothing.
+fn offered(amounts: &BTreeMap<String, Text>) -> BTreeMap<String, i128> {
+    let units = |name: &String, text: &Text| {
+        let amount = quantity::parse(&text.0).ok()?;
+        (!amount.is_negative()).then(|| amount.engine_units_floor(name))
+    };
+    amounts.iter().filter_map(|(name, text)| Some((name.clone(), units(name, text)?))).collect()
+}
+
+/// Keeps a queue's configuration. A queue that cannot be read is malformed, never absent.
+#[must_use]
+pub fn queue(queue: &DynamicObject) -> QueueFacts {
+    let written = queue.data.get("spec").cloned().unwrap_or_default();
+    let spec = serde_json::from_value::<QueueSpec>(written);
+    let broken = spec.is_err();
+    let spec = spec.unwrap_or_default();
+    let (guaranteed, limit) = (amounts(&spec.guaranteed), amounts(&spec.limit));
+    QueueFacts {
+        name: text(queue.metadata.name.as_ref()),
+        uid: text(queue.metadata.uid.as_ref()),
+        generation: queue.metadata.generation.unwrap_or(0),
+        parent: spec.parent.as_deref().map(Arc::from),
+        weight: u32::try_from(spec.weight.max(1)).unwrap_or(u32::MAX),
+        malformed: broken || guaranteed.is_none() || limit.is_none(),
+        guaranteed: guaranteed.unwrap_or_default(),
+        limit: limit.unwrap_or_default(),
+        order: match spec.order {
+            v1alpha1::Order::BestEffort => Order::BestEffort,
+            v1alpha1::Order::Strict => Order::Strict,
+        },
+        hold: match spec.stop {
+            Stop::None => false,
+            Stop::Hold => true,
+        },
+        access: Access {
+            namespaces: spec.namespaces,
+            priority_classes: spec.priority_classes.into(),
+        },
+    }
+}
+
+/// Amounts rounded down; `None` when one is no quantity or negative.
+fn amounts(written: &Resources) -> Option<BTreeMap<String, i128>> {
+    let units = |(name, amount): (&String, &v1alpha1::Amount)| {
+        let amount = quantity::parse(&amount.0).ok().filter(|amount| !amount.is_negative())?;
+        Some((name.clone(), amount.engine_units_floor(name)))
+    };
+    written.iter().map(units).collect()
+}
+
+/// Keeps a pod's cost, standing, marks and owner.
+#[must_use]
+pub fn pod(pod: &Pod) -> PodFacts {
+    let key = pod_key(&pod.metadata);
+    let spec = pod.spec.as_ref();
+    let gated = spec.is_some_and(|spec| gates(spec).any(|gate| gate == names::GATE));
+    PodFacts {
+        id: uid(&key.uid),
+        created: created(&pod.metadata),
+        metadata: Metadata::from(&pod.metadata),
+        priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
+        priority_class: spec
+            .and_then(|spec| spec.priority_class_name.as_deref())
+            .filter(|class| !class.is_empty())
+            .map(Arc::from),
+        cost: effective_request(pod),
+        stage: stage(pod, gated),
+        open: !gated,
+        exempt: is_exempt(&pod.metadata),
+        released: if gated { None } else { record(&pod.metadata) },
+        key,
+    }
+}
+
+fn pod_key(meta: &ObjectMeta) -> ObjectKey {
+    static API_VERSION: LazyLock<Arc<str>> = LazyLock::new(|| "v1".into());
+    static KIND: LazyLock<Arc<str>> = LazyLock::new(|| "Pod".into());
+    ObjectKey {
+        api_version: Arc::clone(&API_VERSION),
+        kind: Arc::clone(&KIND),
+        namespace: text(meta.namespace.as_ref()),
+        name: text(meta.name.as_ref()),
+        uid: text(meta.uid.as_ref()),
+    }
+}
+
+fn created(meta: &ObjectMeta) -> Millis {
+    meta.creation_timestamp.as_ref().map_or(0, |time| time.0.as_millisecond())
+}
+
+fn gates(spec: &PodSpec) -> impl Iterator<Item = &str> {
+    spec.scheduling_gates.iter().flatten().map(|gate| gate.name.as_str())
+}
+
+/// Read from the gates, never from conditions: those lag behind. A pod that is
+/// deleted while gated never runs, whatever finalizer still keeps it.
+fn stage(pod: &Pod, gated: bool) -> Stage {
+    let spec = pod.spec.as_ref();
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let terminating = pod.metadata.deletion_timestamp.is_some();
+    let node = spec.and_then(|spec| spec.node_name.as_deref()).filter(|node| !node.is_empty());
+    match (phase, node) {
+        (Some("Succeeded" | "Failed"), _) => Stage::Ended,
+        (_, Some(node)) => Stage::Bound { node: node.into(), terminating },
+        (_, None) if gated && terminating => Stage::Ended,
+        (_, None) if gated => Stage::Gated,
+        (_, None) => {
+            Stage::Released { held: spec.is_some_and(|spec| gates(spec).next().is_some()) }
+        }
+    }
+}
+
+/// Mirror pods and daemons live and die with their node and never queue.
+fn is_exempt(meta: &ObjectMeta) -> bool {
+    let mirror =
+        meta.annotations.as_ref().is_some_and(|a| a.contains_key(names::ANNOTATION_MIRROR));
+    let owners = meta.owner_references.iter().flatten();
+    mirror
+        || owners.into_iter().any(|owner| {
+            owner.controller == Some(true)
+                && owner.kind == "DaemonSet"
+                && owner.api_version.starts_with("apps/")
+        })
+}
+
+fn record(meta: &ObjectMeta) -> Option<Released> {
+    let text = meta.annotations.as_ref()?.get(names::ANNOTATION_RELEASED)?;
+    (text.len() <= LONGEST_RECORD).then(|| serde_json::from_str(text).ok())?
+}
+
+/// Keeps of an owner what grouping reads.
+#[must_use]
+pub fn owner(object: &DynamicObject, namespaced: bool) -> Owner {
+    let spec = object.data.get("spec").and_then(serde_json::Value::as_object);
+    Owner {
+        metadata: Metadata::from(&object.metadata),
+        namespaced,
+        starts_runs: spec.is_some_and(grouping::starts_runs),
+    }
+}

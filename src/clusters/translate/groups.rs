@@ -1,0 +1,334 @@
+//! Groups: who is in them and what that says about queue, gang and name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::engine::event::{Address, GroupConfig, GroupName, ObjectRef};
+use crate::engine::{self, ClusterId, GroupId, Millis, PodId};
+use crate::grouping::{Gang, GroupKey, ObjectKey, Placement, Resolution};
+
+use super::tally::Tally;
+
+/// Placements of a group that its name and evidence are made from: the pods of
+/// one group differ little, and a Dask worker has a chain of its own.
+const FACES_SHOWN: usize = 16;
+/// Longest chain and longest evidence of a group.
+const LINES_SHOWN: usize = 32;
+
+/// Where a pod sits in its group.
+#[derive(Clone, Debug)]
+pub(super) struct Membership {
+    pub group: GroupId,
+    pub age: Age,
+    pub face: Arc<Resolution>,
+    pub part: Part,
+}
+
+/// Creation time and uid: the order inside a group.
+pub(super) type Age = (Millis, PodId);
+
+/// What a pod means for its group.
+#[derive(Clone, Debug)]
+pub(super) enum Part {
+    /// It waits, with this priority class.
+    Waiting(Option<Arc<str>>),
+    /// We let it go, under this queue as far as was written down.
+    Started(Option<Arc<str>>),
+    /// It was never ours to let go, or never will be.
+    Bystander,
+}
+
+impl Part {
+    pub fn has_started(&self) -> bool {
+        matches!(self, Self::Started(_))
+    }
+}
+
+/// One group.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub key: GroupKey,
+    members: BTreeMap<Age, Arc<Resolution>>,
+    started: BTreeMap<Age, Option<Arc<str>>>,
+    faces: Tally<Arc<Resolution>>,
+    gangs: Tally<Gang>,
+    /// Priority classes of waiting pods.
+    pub classes: Tally<Option<Arc<str>>>,
+    /// Last owner asked for by each waiting pod.
+    pub tops: Tally<ObjectKey>,
+    /// As of the last refresh.
+    pub was_frozen: bool,
+    pub queue_name: Option<Arc<str>>,
+    pub config: Option<GroupConfig>,
+    pub name: Option<GroupName>,
+    /// Pods that the engine has in it, and whether it has `config`.
+    pub told_members: usize,
+    pub told: bool,
+}
+
+impl Group {
+    fn new(key: GroupKey) -> Self {
+        Self {
+            key,
+            members: BTreeMap::new(),
+            started: BTreeMap::new(),
+            faces: Tally::default(),
+            gangs: Tally::default(),
+            classes: Tally::default(),
+            tops: Tally::default(),
+            was_frozen: false,
+            queue_name: None,
+            config: None,
+            name: None,
+            told_members: 0,
+            told: false,
+        }
+    }
+
+    pub fn namespace(&self) -> &Arc<str> {
+        match &self.key {
+            GroupKey::Run { namespace, .. } | GroupKey::Named { namespace, .. } => namespace,
+        }
+    }
+
+    /// A pod was let go and is still there: the queue stays what it was.
+    pub fn is_frozen(&self) -> bool {
+        !self.started.is_empty()
+    }
+
+    /// Pods wait and everything about them may still change.
+    pub fn is_open(&self) -> bool {
+        !self.is_frozen() && !self.classes.is_empty()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    pub fn pods(&self) -> impl Iterator<Item = PodId> {
+        self.members.keys().map(|&(_, pod)| pod)
+    }
+
+    /// The queue written down with the release of the oldest pod that was let go.
+    pub fn recorded_queue(&self) -> Option<&Arc<str>> {
+        self.started.values().flatten().next()
+    }
+
+    /// What the oldest pod says.
+    pub fn leader(&self) -> Option<&Resolution> {
+        self.members.first_key_value().map(|(_, face)| face.as_ref())
+    }
+
+    pub fn gang(&self) -> engine::Gang {
+        match self.gangs.last() {
+            None | Some(Gang::Units) => engine::Gang::Units,
+            Some(Gang::All) => engine::Gang::All,
+            Some(Gang::AtLeast(count)) => engine::Gang::AtLeast(*count),
+        }
+    }
+
+    fn shown(&self) -> impl Iterator<Item = &Placement> {
+        self.faces.kinds().take(FACES_SHOWN).map(|face| face.placement())
+    }
+
+    /// The object that stands for the group: its run's root, for a named group that of the oldest pod.
+    pub fn root(&self) -> Option<&ObjectKey> {
+        let leader = self.leader()?.placement();
+        let wanted = &leader.root.uid;
+        let known =
+            self.shown().find(|face| face.root.uid == *wanted && !face.root.api_version.is_empty());
+        Some(&known.unwrap_or(leader).root)
+    }
+
+    /// How people know the group.
+    pub fn describe(&self, cluster: ClusterId) -> Option<GroupName> {
+        let root = self.root()?;
+        let top = Arc::from(root.to_string());
+        let chains = self.shown().flat_map(|face| &face.chain).filter(|link| **link != top);
+        let mut evidence = Vec::new();
+        if let Some(queue) = self.recorded_queue() {
+            evidence.push(format!("queue {queue}: kept since the first release").into());
+        }
+        evidence.extend(self.disagreement());
+        evidence.extend(self.shown().flat_map(|face| face.evidence.iter().cloned()));
+        Some(GroupName {
+            root: ObjectRef {
+                address: address(cluster, root),
+                api_version: Arc::clone(&root.api_version),
+                kind: Arc::clone(&root.kind),
+            },
+            chain: distinct(chains.cloned()),
+            evidence: distinct(evidence.into_iter()),
+        })
+    }
+
+    /// Said when trees that joined by name were given different queues.
+    fn disagreement(&self) -> Option<Arc<str>> {
+        let names: BTreeSet<&str> = self
+            .shown()
+            .map(|face| face.queue.as_ref().map_or("none", |queue| queue.name.as_ref()))
+            .collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        (names.len() > 1 && !self.is_frozen()).then(|| {
+            format!(
+                "its pods name different queues ({}): that of the oldest counts",
+                names.join(", ")
+            )
+            .into()
+        })
+    }
+
+    fn add(&mut self, member: &Membership) {
+        let placement = member.face.placement();
+        self.members.insert(member.age, Arc::clone(&member.face));
+        self.faces.add(&member.face);
+        self.gangs.add(&placement.gang);
+        match &member.part {
+            Part::Waiting(class) => {
+                self.classes.add(class);
+                placement.asked.last().into_iter().for_each(|top| self.tops.add(top));
+            }
+            Part::Started(queue) => drop(self.started.insert(member.age, queue.clone())),
+            Part::Bystander => {}
+        }
+    }
+
+    fn remove(&mut self, member: &Membership) {
+        let placement = member.face.placement();
+        self.members.remove(&member.age);
+        self.faces.remove(&member.face);
+        self.gangs.remove(&placement.gang);
+        match &member.part {
+            Part::Waiting(class) => {
+                self.classes.remove(class);
+                placement.asked.last().into_iter().for_each(|top| self.tops.remove(top));
+            }
+            Part::Started(_) => drop(self.started.remove(&member.age)),
+            Part::Bystander => {}
+        }
+    }
+}
+
+/// The first few different lines, in order.
+fn distinct(lines: impl Iterator<Item = Arc<str>>) -> Vec<Arc<str>> {
+    let mut kept: Vec<Arc<str>> = Vec::new();
+    for line in lines {
+        if kept.len() < LINES_SHOWN && !kept.contains(&line) {
+            kept.push(line);
+        }
+    }
+    kept
+}
+
+pub(super) fn address(cluster: ClusterId, key: &ObjectKey) -> Address {
+    Address {
+        cluster,
+        namespace: Arc::clone(&key.namespace),
+        name: Arc::clone(&key.name),
+        uid: Arc::clone(&key.uid),
+    }
+}
+
+/// All groups with a pod.
+#[derive(Debug, Default)]
+pub(super) struct Groups {
+    ids: BTreeMap<GroupKey, GroupId>,
+    table: BTreeMap<GroupId, Group>,
+    by_queue: BTreeMap<Arc<str>, BTreeSet<GroupId>>,
+    /// Groups whose owners are read again, see [`Group::is_open`].
+    open: BTreeSet<GroupId>,
+    /// Groups to be looked at.
+    dirty: BTreeSet<GroupId>,
+    last: GroupId,
+}
+
+impl Groups {
+    pub fn get(&self, id: GroupId) -> Option<&Group> {
+        self.table.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: GroupId) -> Option<&mut Group> {
+        self.table.get_mut(&id)
+    }
+
+    /// The group of that identity, made if need be.
+    pub fn id(&mut self, cluster: ClusterId, key: &GroupKey) -> GroupId {
+        if let Some(&id) = self.ids.get(key) {
+            return id;
+        }
+        // Groups of different clusters never share a number.
+        let first = u64::from(cluster.0) << 48;
+        self.last = GroupId(self.last.0.max(first) + 1);
+        self.ids.insert(key.clone(), self.last);
+        self.table.insert(self.last, Group::new(key.clone()));
+        self.last
+    }
+
+    /// The same face as the group has it already, so that equal ones are kept once.
+    pub fn shared(&self, id: GroupId, face: Arc<Resolution>) -> Arc<Resolution> {
+        let known = self.table.get(&id).and_then(|group| group.faces.get(&face));
+        known.cloned().unwrap_or(face)
+    }
+
+    pub fn join(&mut self, member: &Membership) {
+        if let Some(group) = self.table.get_mut(&member.group) {
+            group.add(member);
+            self.dirty.insert(member.group);
+        }
+    }
+
+    pub fn leave(&mut self, member: &Membership) {
+        if let Some(group) = self.table.get_mut(&member.group) {
+            group.remove(member);
+            self.dirty.insert(member.group);
+        }
+    }
+
+    /// Has a look at every group that names a queue.
+    pub fn touch_queue(&mut self, queue: &str) {
+        self.dirty.extend(self.by_queue.get(queue).into_iter().flatten());
+    }
+
+    pub fn take_dirty(&mut self) -> BTreeSet<GroupId> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// Brings the indexes in line with a group after it changed.
+    pub fn index(&mut self, id: GroupId, queue: Option<Arc<str>>) {
+        let Some(group) = self.table.get_mut(&id) else { return };
+        if group.is_open() {
+            self.open.insert(id);
+        } else {
+            self.open.remove(&id);
+        }
+        if group.queue_name == queue {
+            return;
+        }
+        let before = std::mem::replace(&mut group.queue_name, queue.clone());
+        if let Some(before) = before
+            && let Some(groups) = self.by_queue.get_mut(&before)
+        {
+            groups.remove(&id);
+            if groups.is_empty() {
+                self.by_queue.remove(&before);
+            }
+        }
+        if let Some(queue) = queue {
+            self.by_queue.entry(queue).or_default().insert(id);
+        }
+    }
+
+    /// Forgets an empty group; whether anybody was told of it.
+    pub fn forget(&mut self, id: GroupId) -> bool {
+        self.index(id, None);
+        let Some(group) = self.table.remove(&id) else { return false };
+        self.ids.remove(&group.key);
+        group.name.is_some()
+    }
+
+    /// Open groups after `cursor`, once round.
+    pub fn open_after(&self, cursor: GroupId) -> impl Iterator<Item = GroupId> {
+        let after = (std::ops::Bound::Excluded(cursor), std::ops::Bound::Unbounded);
+        self.open.range(after).chain(self.open.range(..=cursor)).copied()
+    }
+}

@@ -1,0 +1,156 @@
+//! Where each pod sits: nowhere, as foreign load, or in a group.
+
+use std::sync::Arc;
+
+use crate::api::names;
+use crate::engine::{NodeId, PodId};
+use crate::grouping::{self, Gang, GroupKey, Member, ObjectKey, Placement, Resolution};
+
+use super::super::facts::{PodFacts, Released, Stage};
+use super::groups::{Membership, Part};
+use super::{Pod, Record, Seat, Translator};
+
+impl Pod {
+    /// The record that counts; whether it is that of a managed pod.
+    pub(super) fn record(&self) -> Option<(&Record, bool)> {
+        let managed = self.managed.as_ref().map(|record| (record, true));
+        managed.or_else(|| self.other.as_ref().map(|record| (record, false)))
+    }
+}
+
+impl Translator {
+    /// Seats a pod anew after anything about it may have changed.
+    pub(super) fn settle(&mut self, id: PodId) {
+        let Some(mut pod) = self.pods.remove(&id) else { return };
+        let before = std::mem::take(&mut pod.seat);
+        let seat = match pod.record() {
+            None => Seat::Nowhere,
+            Some((record, managed)) if managed || self.is_charged(&record.facts) => {
+                let member = self.member(&record.facts, managed, &before);
+                Seat::Member(member, self.enter_node(&record.facts))
+            }
+            Some((record, _)) => match self.enter_node(&record.facts) {
+                Some(node) => Seat::Foreign(node, record.cost.clone()),
+                None => Seat::Nowhere,
+            },
+        };
+        self.owners.track(self.now, id, asked(&before), asked(&seat), &mut self.out.look_ups);
+        // The node was entered already, so that leaving it does not forget it.
+        self.leave(&before);
+        self.take(&seat);
+        pod.seat = seat;
+        self.pods.insert(id, pod);
+        self.dirty.insert(id);
+    }
+
+    /// A pod that was never gated is charged to a queue where queues rule.
+    fn is_charged(&self, facts: &PodFacts) -> bool {
+        !facts.exempt && self.opted_in(&facts.key.namespace)
+    }
+
+    fn enter_node(&mut self, facts: &PodFacts) -> Option<NodeId> {
+        let Stage::Bound { node, .. } = &facts.stage else { return None };
+        Some(self.nodes.enter(node, &mut self.out.inputs))
+    }
+
+    fn take(&mut self, seat: &Seat) {
+        match seat {
+            Seat::Nowhere => {}
+            Seat::Foreign(node, cost) => self.nodes.add_foreign(*node, cost),
+            Seat::Member(member, _) => self.groups.join(member),
+        }
+    }
+
+    fn leave(&mut self, seat: &Seat) {
+        match seat {
+            Seat::Nowhere => {}
+            Seat::Foreign(node, cost) => {
+                self.nodes.sub_foreign(*node, cost);
+                self.nodes.leave(*node);
+            }
+            Seat::Member(member, node) => {
+                self.groups.leave(member);
+                node.iter().for_each(|&node| self.nodes.leave(node));
+            }
+        }
+    }
+
+    fn member(&mut self, facts: &PodFacts, managed: bool, before: &Seat) -> Membership {
+        let part = match facts.stage {
+            _ if managed && facts.open => {
+                let record = facts.released.as_ref();
+                Part::Started(record.map(|record| record.queue.as_str().into()))
+            }
+            Stage::Gated => Part::Waiting(facts.priority_class.clone()),
+            _ => Part::Bystander,
+        };
+        let face = self.kept_face(before, &part).unwrap_or_else(|| self.face(facts, managed));
+        let group = self.groups.id(self.cluster, &face.placement().group);
+        let face = self.groups.shared(group, face);
+        Membership { group, age: (facts.created, facts.id), face, part }
+    }
+
+    /// From the first release on a group keeps its members and their queue, whatever
+    /// becomes of its owners.
+    fn kept_face(&self, before: &Seat, part: &Part) -> Option<Arc<Resolution>> {
+        let Seat::Member(member, _) = before else { return None };
+        let frozen = self.groups.get(member.group)?.is_frozen();
+        let same = member.part.has_started() == part.has_started();
+        (frozen && same && member.face.is_final()).then(|| Arc::clone(&member.face))
+    }
+
+    fn face(&self, facts: &PodFacts, managed: bool) -> Arc<Resolution> {
+        let namespace = self.namespaces.get(&facts.key.namespace);
+        let label = namespace.and_then(|facts| facts.labels.get(names::LABEL_QUEUE));
+        let namespace_queue =
+            label.filter(|queue| !queue.is_empty()).map(|q| Arc::from(q.as_str()));
+        let member = Member {
+            key: &facts.key,
+            metadata: &facts.metadata,
+            namespace_queue: namespace_queue.as_ref(),
+        };
+        let resolution = grouping::resolve(&member, &self.owners);
+        Arc::new(match facts.released.as_ref().filter(|_| managed) {
+            Some(record) => as_recorded(resolution, record, &facts.key),
+            None => resolution,
+        })
+    }
+}
+
+fn asked(seat: &Seat) -> &[ObjectKey] {
+    match seat {
+        Seat::Member(member, _) => &member.face.placement().asked,
+        _ => &[],
+    }
+}
+
+/// What was written with a release outlives its owners: it says which run the pod is of.
+fn as_recorded(resolution: Resolution, record: &Released, pod: &ObjectKey) -> Resolution {
+    let placement = resolution.placement();
+    if matches!(placement.group, GroupKey::Named { .. }) || *placement.root.uid == *record.root {
+        return resolution;
+    }
+    let (kind, name) = record.group.split_once('/').unwrap_or(("", &record.group));
+    let root = ObjectKey {
+        api_version: "".into(),
+        kind: kind.into(),
+        namespace: Arc::clone(&pod.namespace),
+        name: name.into(),
+        uid: record.root.as_str().into(),
+    };
+    let gang = match (placement.gang, record.size) {
+        (Gang::Units, size @ 2..) => Gang::AtLeast(size),
+        (gang, _) => gang,
+    };
+    let namespace = Arc::clone(&pod.namespace);
+    let placement = Placement {
+        group: GroupKey::Run { namespace, root: Arc::clone(&root.uid) },
+        root,
+        gang,
+        ..placement.clone()
+    };
+    match resolution {
+        Resolution::Needs(owner, _) => Resolution::Needs(owner, placement),
+        Resolution::Placed(_) => Resolution::Placed(placement),
+    }
+}

@@ -1,0 +1,193 @@
+//! What the engine is told, in an order in which every name comes before its use.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::engine::event::{Event, GroupConfig, Input, Name, PodConfig};
+use crate::engine::{Assignment, GroupId, PodId, PodState};
+use crate::grouping::Resolution;
+
+use super::super::facts::Stage;
+use super::super::strip::uid;
+use super::groups::address;
+use super::{Pod, Seat, Translator};
+
+impl Translator {
+    /// Tells all that changed: groups before their pods, new charges before the end of
+    /// old ones, so that nothing looks free for a moment that is not.
+    pub(super) fn tell(&mut self) {
+        let emptied = self.refresh_groups();
+        let dirty = std::mem::take(&mut self.dirty);
+        let (here, gone): (Vec<PodId>, Vec<PodId>) =
+            dirty.into_iter().partition(|id| self.pods.get(id).is_some_and(Pod::is_member));
+        here.into_iter().for_each(|id| self.tell_pod(id));
+        self.nodes.tell_foreign(&mut self.out.inputs);
+        gone.into_iter().for_each(|id| self.tell_absence(id));
+        for id in emptied {
+            if self.groups.get(id).is_some_and(super::groups::Group::is_empty)
+                && self.groups.forget(id)
+            {
+                self.out.inputs.push(Input::Name(Name::GroupGone(id)));
+            }
+        }
+        if !self.synced && self.lists.all_complete() {
+            self.synced = true;
+            self.say(Event::Synced(self.cluster));
+        }
+    }
+
+    /// Works out anew what changed about groups; those that are empty now.
+    fn refresh_groups(&mut self) -> BTreeSet<GroupId> {
+        let mut emptied = BTreeSet::new();
+        loop {
+            let dirty = self.groups.take_dirty();
+            if dirty.is_empty() {
+                return emptied;
+            }
+            for id in dirty {
+                if self.groups.get(id).is_some_and(super::groups::Group::is_empty) {
+                    self.groups.index(id, None);
+                    emptied.insert(id);
+                } else {
+                    self.refresh_group(id);
+                }
+            }
+        }
+    }
+
+    fn refresh_group(&mut self, id: GroupId) {
+        let (queue, assignment) = self.assignment(id);
+        self.groups.index(id, queue);
+        let cluster = self.cluster;
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let thawed = group.was_frozen && !group.is_frozen();
+        group.was_frozen = group.is_frozen();
+        let name = group.describe(cluster);
+        if group.name != name {
+            group.name.clone_from(&name);
+            self.out.inputs.extend(name.map(|name| Input::Name(Name::Group(id, name))));
+        }
+        let root = group.root().map(|root| uid(&root.uid)).unwrap_or_default();
+        let config = Some(GroupConfig { cluster, root, queue: assignment, gang: group.gang() });
+        if group.config != config {
+            group.config = config;
+            group.told = false;
+            if group.told_members > 0 {
+                self.tell_group(id);
+            }
+        }
+        if thawed {
+            let pods: Vec<PodId> = self.groups.get(id).into_iter().flat_map(|g| g.pods()).collect();
+            pods.into_iter().for_each(|pod| self.settle(pod));
+        }
+    }
+
+    fn tell_group(&mut self, id: GroupId) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        if !group.told {
+            group.told = true;
+            let config = group.config.clone();
+            self.out.inputs.extend(config.map(|c| Input::Event(Event::GroupChanged(id, c))));
+        }
+    }
+
+    /// Which queue pays for a group, and the name of the queue that it asks for.
+    fn assignment(&mut self, id: GroupId) -> (Option<Arc<str>>, Assignment) {
+        let Some(group) = self.groups.get(id) else { return (None, Assignment::Unresolved) };
+        let out = &mut self.out.inputs;
+        if let Some(queue) = group.recorded_queue() {
+            let assignment = Assignment::Queue(self.queues.id(queue, out));
+            return (Some(Arc::clone(queue)), assignment);
+        }
+        let Some(Resolution::Placed(placement)) = group.leader() else {
+            return (None, Assignment::Unresolved);
+        };
+        let Some(choice) = &placement.queue else { return (None, Assignment::Unnamed) };
+        let name = Some(Arc::clone(&choice.name));
+        let Some(namespace) = self.namespaces.get(group.namespace()) else {
+            return (name, Assignment::Unresolved);
+        };
+        let queue = self.queues.id(&choice.name, out);
+        let forbidden = self.queues.forbids(&choice.name, &namespace.labels, &group.classes);
+        let assignment = match forbidden {
+            Some(why) => Assignment::Forbidden(queue, why),
+            None => Assignment::Queue(queue),
+        };
+        (name, assignment)
+    }
+
+    fn tell_pod(&mut self, id: PodId) {
+        let Some(pod) = self.pods.get(&id) else { return };
+        let (Some(config), Some((record, _))) = (pod.config(), pod.record()) else { return };
+        if pod.told.as_ref() == Some(&config) {
+            return;
+        }
+        let before = pod.told.as_ref().map(|told| told.group);
+        if before.is_none() {
+            let name = Name::Pod(id, address(self.cluster, &record.facts.key));
+            self.out.inputs.push(Input::Name(name));
+        }
+        if before != Some(config.group) {
+            self.count(config.group, 1);
+            self.tell_group(config.group);
+        }
+        let to = config.group;
+        if let Some(pod) = self.pods.get_mut(&id) {
+            pod.told = Some(config.clone());
+        }
+        self.say(Event::PodChanged(id, config));
+        if let Some(before) = before.filter(|&before| before != to) {
+            self.count(before, -1);
+        }
+    }
+
+    /// A pod that is foreign now or that is gone.
+    fn tell_absence(&mut self, id: PodId) {
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        let told = pod.told.take();
+        if pod.record().is_none() {
+            self.pods.remove(&id);
+        }
+        if let Some(told) = told {
+            self.say(Event::PodRemoved(id));
+            self.count(told.group, -1);
+        }
+    }
+
+    /// Counts a group's pods as the engine does, which forgets a group that it sees empty.
+    fn count(&mut self, id: GroupId, change: isize) {
+        if let Some(group) = self.groups.get_mut(id) {
+            group.told_members = group.told_members.saturating_add_signed(change);
+            if change < 0 && group.told_members == 0 {
+                group.told = false;
+            }
+        }
+    }
+}
+
+impl Pod {
+    fn is_member(&self) -> bool {
+        matches!(self.seat, Seat::Member(..))
+    }
+
+    /// The pod as the engine should know it.
+    fn config(&self) -> Option<PodConfig> {
+        let Seat::Member(member, node) = &self.seat else { return None };
+        let (record, _) = self.record()?;
+        let state = match (&record.facts.stage, node) {
+            (Stage::Gated, _) => PodState::Gated,
+            (Stage::Released { held }, _) => PodState::Released { held: *held },
+            (Stage::Bound { terminating, .. }, Some(node)) => {
+                PodState::Bound { node: *node, terminating: *terminating }
+            }
+            (Stage::Bound { .. } | Stage::Ended, _) => PodState::Ended,
+        };
+        Some(PodConfig {
+            group: member.group,
+            cost: record.cost.clone(),
+            priority: record.facts.priority,
+            created: record.facts.created,
+            state,
+        })
+    }
+}

@@ -1,0 +1,520 @@
+use k8s_openapi::api::core::v1::Pod;
+use rstest::rstest;
+use serde_json::json;
+
+use super::bench::*;
+use crate::clusters::facts::{Observation, Watch};
+use crate::clusters::strip;
+use crate::grouping::Lookup;
+
+#[test]
+fn a_gated_pod_waits_for_its_owners_and_is_then_placed() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("Job/j").queue("house"));
+    bench.managed(&pod("p").by("Job/j"));
+    assert_eq!(bench.pods(), ["ns/p: Gated in Job/j for unresolved Units"]);
+    bench.answer_all();
+    assert_eq!(bench.pods(), ["ns/p: Gated in Job/j for house Units"]);
+}
+
+#[test]
+fn pods_of_one_owner_ask_for_it_once() {
+    let mut bench = Bench::furnished();
+    (0..5).for_each(|n| bench.managed(&pod(&format!("p{n}")).by("Job/j")));
+    assert_eq!(bench.asked.len(), 1);
+}
+
+#[rstest]
+#[case::gated(pod("p"), "Gated")]
+#[case::gated_beside_another_gate(
+    pod("p").set("/spec/schedulingGates", json!([{"name": "x/y"}, {"name": "tidegate.dev/queue"}])),
+    "Gated"
+)]
+#[case::condition_lags_behind(
+    pod("p").open().set("/status/conditions", json!([{"type": "PodScheduled", "status": "False",
+        "reason": "SchedulingGated"}])),
+    "Released { held: false }"
+)]
+#[case::another_gate(
+    pod("p").set("/spec/schedulingGates", json!([{"name": "x/y"}])),
+    "Released { held: true }"
+)]
+#[case::bound(pod("p").on("n1"), "Bound n1 false")]
+#[case::terminating(pod("p").on("n1").deleting(), "Bound n1 true")]
+#[case::succeeded(pod("p").on("n1").phase("Succeeded"), "Ended")]
+#[case::failed(pod("p").on("n1").phase("Failed").deleting(), "Ended")]
+#[case::deleted_while_gated(pod("p").deleting(), "Ended")]
+#[case::deleted_while_unbound(pod("p").open().deleting(), "Released { held: false }")]
+fn where_a_pod_stands_is_read_from_its_spec(#[case] pod: Made, #[case] state: &str) {
+    let mut bench = Bench::furnished();
+    bench.managed(&pod);
+    assert_eq!(bench.pods(), [format!("ns/p: {state} in Pod/p for house Units")]);
+}
+
+#[test]
+fn what_a_gated_pod_says_about_its_release_is_not_believed() {
+    let mut bench = Bench::furnished();
+    bench.managed(&pod("p").released("vip", "Job/other").gated());
+    assert_eq!(bench.pods(), ["ns/p: Gated in Pod/p for house Units"]);
+}
+
+#[test]
+fn what_an_unmanaged_pod_says_about_its_release_is_not_believed() {
+    let mut bench = Bench::furnished();
+    bench.other(&plain_pod("p", "n1").released("vip", "Job/other").on("n1"));
+    assert_eq!(bench.pods(), ["ns/p: Bound n1 false in Pod/p for house Units"]);
+}
+
+#[test]
+fn after_a_restart_a_released_pod_keeps_the_queue_and_group_that_were_written_down() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("Job/j").queue("new"));
+    bench.managed(&pod("p").by("Job/j").released("old", "Job/j").on("n1"));
+    assert_eq!(bench.pods(), ["ns/p: Bound n1 false in Job/j for old Units"]);
+    bench.answer_all();
+    assert_eq!(bench.pods(), ["ns/p: Bound n1 false in Job/j for old Units"]);
+    bench.managed(&pod("q").by("Job/j").born(9));
+    bench.answer_all();
+    assert_eq!(bench.pods()[1], "ns/q: Gated in Job/j for old Units");
+    assert!(bench.evidence().contains(&"queue old: kept since the first release".to_owned()));
+}
+
+#[test]
+fn a_released_pod_whose_owners_are_gone_stays_in_the_group_that_was_written_down() {
+    let mut bench = Bench::furnished();
+    for name in ["p", "q"] {
+        bench.managed(&pod(name).by("ReplicaSet/gone").released("a", "Deployment/d").on("n1"));
+    }
+    bench.answer_all();
+    assert_eq!(bench.mirror.groups.len(), 1);
+    assert_eq!(bench.pods()[0], "ns/p: Bound n1 false in Deployment/d for a Units");
+}
+
+#[test]
+fn a_relabelled_root_moves_waiting_work_within_seconds() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("Job/j").queue("a"));
+    bench.managed(&pod("p").by("Job/j"));
+    bench.answer_all();
+    bench.owner(&owner("Job/j").queue("b"));
+    bench.pass(1_900);
+    assert_eq!(bench.pods(), ["ns/p: Gated in Job/j for a Units"]);
+    bench.pass(300);
+    assert_eq!(bench.pods(), ["ns/p: Gated in Job/j for b Units"]);
+}
+
+#[test]
+fn a_root_relabelled_after_the_first_release_moves_nothing() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("Job/j").queue("a"));
+    bench.managed(&pod("p").by("Job/j"));
+    bench.managed(&pod("q").by("Job/j").born(1));
+    bench.answer_all();
+    bench.managed(&pod("p").by("Job/j").released("a", "Job/j"));
+    bench.owner(&owner("Job/j").queue("b"));
+    bench.pass(5_000);
+    assert_eq!(
+        bench.pods(),
+        ["ns/p: Released { held: false } in Job/j for a Units", "ns/q: Gated in Job/j for a Units"]
+    );
+}
+
+#[test]
+fn when_all_that_was_released_is_gone_the_rest_follows_its_root_again() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("Job/j").queue("a"));
+    bench.managed(&pod("p").by("Job/j").released("a", "Job/j"));
+    bench.managed(&pod("q").by("Job/j").born(1));
+    bench.answer_all();
+    bench.see(Observation::ManagedPodGone(pod("p").id()));
+    bench.owner(&owner("Job/j").queue("b"));
+    bench.pass(3_000);
+    assert_eq!(bench.pods(), ["ns/q: Gated in Job/j for b Units"]);
+}
+
+#[test]
+fn late_adoption_merges_the_groups() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("DaskWorkerGroup/w"));
+    bench.owner(&owner("DaskCluster/c").queue("a"));
+    bench.managed(&pod("worker").by("DaskWorkerGroup/w"));
+    bench.managed(&pod("scheduler").by("DaskCluster/c"));
+    bench.answer_all();
+    assert_eq!(bench.mirror.groups.len(), 2);
+    bench.owner(&owner("DaskWorkerGroup/w").by("DaskCluster/c"));
+    bench.pass(3_000);
+    assert_eq!(
+        bench.pods(),
+        [
+            "ns/scheduler: Gated in DaskCluster/c for a Units",
+            "ns/worker: Gated in DaskCluster/c for a Units"
+        ]
+    );
+    assert_eq!(bench.mirror.group_names.len(), 1);
+}
+
+#[test]
+fn a_deleted_owner_is_noticed() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("Job/j").queue("a"));
+    bench.managed(&pod("p").by("Job/j"));
+    bench.answer_all();
+    bench.owners.clear();
+    bench.pass(3_000);
+    assert_eq!(bench.pods(), ["ns/p: Gated in Pod/p for house Units"]);
+}
+
+#[test]
+fn a_right_granted_later_is_used() {
+    let mut bench = Bench::furnished();
+    bench.owners.insert("Gadget/g".into(), Lookup::Forbidden("the rule".into()));
+    bench.managed(&pod("p").by("Gadget/g"));
+    bench.answer_all();
+    assert_eq!(bench.pods(), ["ns/p: Gated in Gadget/g for house Units"]);
+    assert!(bench.evidence().iter().any(|sentence| sentence.contains("the rule")));
+    bench.owner(&owner("Gadget/g").queue("a"));
+    bench.pass(3_000);
+    assert_eq!(bench.pods(), ["ns/p: Gated in Gadget/g for a Units"]);
+}
+
+#[test]
+fn a_failed_look_up_is_repeated_with_growing_waits_and_loses_nothing() {
+    let mut bench = Bench::furnished();
+    bench.owners.insert("Job/j".into(), Lookup::Pending);
+    bench.managed(&pod("p").by("Job/j"));
+    bench.answer_all();
+    let mut asked_at = Vec::new();
+    for now in (0..60_000).step_by(50) {
+        for key in bench.translator.due(now) {
+            asked_at.push(now);
+            bench.translator.observe(now, Observation::Owner(key, Lookup::Pending));
+        }
+    }
+    let waits: Vec<_> = asked_at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(waits, [500, 1_000, 2_000, 4_000, 8_000, 16_000]);
+    bench.now = 60_000;
+    bench.owner(&owner("Job/j").queue("a"));
+    bench.pass(31_000);
+    assert_eq!(bench.pods(), ["ns/p: Gated in Job/j for a Units"]);
+}
+
+#[test]
+fn a_failed_second_reading_leaves_what_was_known() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("Job/j").queue("a"));
+    bench.managed(&pod("p").by("Job/j"));
+    bench.answer_all();
+    bench.owners.insert("Job/j".into(), Lookup::Pending);
+    bench.pass(10_000);
+    assert_eq!(bench.pods(), ["ns/p: Gated in Job/j for a Units"]);
+}
+
+#[test]
+fn owners_of_many_waiting_groups_are_read_in_turn_and_never_too_often() {
+    let mut bench = Bench::furnished();
+    for n in 0..100 {
+        let job = format!("Job/j{n}");
+        bench.owner(&owner(&job));
+        bench.managed(&pod(&format!("p{n}")).by(&job));
+    }
+    bench.answer_all();
+    let mut reads = std::collections::BTreeMap::<String, Vec<i64>>::new();
+    for now in (1_000..11_000).step_by(100) {
+        for key in bench.translator.due(now) {
+            reads.entry(key.to_string()).or_default().push(now);
+            let answer = bench.answer(&key);
+            bench.translator.observe(now, Observation::Owner(key, answer));
+        }
+    }
+    let total: usize = reads.values().map(Vec::len).sum();
+    assert!((180..=210).contains(&total), "{total} reads in ten seconds");
+    assert_eq!(reads.len(), 100, "some were never read");
+    assert!(reads.values().flat_map(|at| at.windows(2)).all(|pair| pair[1] - pair[0] >= 2_000));
+}
+
+#[test]
+fn nothing_is_read_again_for_groups_that_do_not_wait() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("Job/j"));
+    bench.managed(&pod("p").by("Job/j").released("house", "Job/j").on("n1"));
+    bench.managed(&pod("q").by("Job/j"));
+    bench.other(&plain_pod("r", "n1").by("Job/k"));
+    bench.answer_all();
+    assert!((0..100).all(|tick| bench.translator.due(tick * 100).is_empty()));
+}
+
+#[test]
+fn owners_that_nobody_leads_to_any_more_are_forgotten() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("Job/j"));
+    bench.managed(&pod("p").by("Job/j"));
+    bench.answer_all();
+    bench.see(Observation::ManagedPodGone(pod("p").id()));
+    assert!(bench.mirror.groups.is_empty() && bench.mirror.group_names.is_empty());
+    bench.managed(&pod("q").by("Job/j"));
+    assert_eq!(bench.asked.len(), 1, "read anew");
+}
+
+#[test]
+fn a_bound_pod_is_charged_where_queues_rule_and_foreign_elsewhere() {
+    let mut bench = Bench::furnished();
+    let bound = plain_pod("p", "n1");
+    bench.other(&bound);
+    assert_eq!(bench.pods(), ["ns/p: Bound n1 false in Pod/p for house Units"]);
+    bench.see(seen_namespace(&namespace("ns").queue("house")));
+    assert_eq!(bench.pods(), ["foreign on n1: cpu:1000,pods:1"]);
+    bench.see(seen_namespace(&namespace("ns").managed()));
+    assert_eq!(bench.pods(), ["ns/p: Bound n1 false in Pod/p for unnamed Units"]);
+    bench.see(Observation::OtherPodGone(bound.id()));
+    assert!(bench.pods().is_empty() && bench.mirror.pods.is_empty());
+}
+
+#[test]
+fn waiting_pods_stay_ours_when_their_namespace_opts_out() {
+    let mut bench = Bench::furnished();
+    bench.managed(&pod("p"));
+    bench.see(seen_namespace(&namespace("ns").queue("house")));
+    assert_eq!(bench.pods(), ["ns/p: Gated in Pod/p for house Units"]);
+}
+
+#[rstest]
+#[case::mirror(plain_pod("p", "n1").annotated("kubernetes.io/config.mirror", "x"))]
+#[case::daemon(plain_pod("p", "n1").by("DaemonSet/d"))]
+fn daemons_and_mirror_pods_are_foreign_everywhere(#[case] pod: Made) {
+    let mut bench = Bench::furnished();
+    bench.other(&pod);
+    assert_eq!(bench.pods(), ["foreign on n1: cpu:1000,pods:1"]);
+    assert!(bench.asked.is_empty());
+}
+
+#[test]
+fn a_gated_pod_that_claims_a_daemon_set_is_no_daemon() {
+    let mut bench = Bench::furnished();
+    bench.managed(&pod("p").by("DaemonSet/d"));
+    bench.answer_all();
+    assert_eq!(bench.pods(), ["ns/p: Gated in Pod/p for house Units"]);
+}
+
+#[test]
+fn system_namespaces_never_opt_in() {
+    let mut bench = Bench::furnished();
+    bench.see(seen_namespace(&namespace("kube-system").managed()));
+    bench.other(&plain_pod("p", "n1").set("/metadata/namespace", json!("kube-system")));
+    assert_eq!(bench.pods(), ["foreign on n1: cpu:1000,pods:1"]);
+}
+
+#[test]
+fn foreign_load_is_summed_by_node_and_told_again_when_the_node_comes_back() {
+    let mut bench = Bench::furnished();
+    bench.see(seen_namespace(&namespace("ns")));
+    ["p", "q"].into_iter().for_each(|name| bench.other(&plain_pod(name, "n1")));
+    assert_eq!(bench.pods(), ["foreign on n1: cpu:2000,pods:2"]);
+    bench.see(Observation::NodeGone("n1".into()));
+    assert!(bench.pods().is_empty());
+    bench.see(seen_node(&node("n1")));
+    assert_eq!(bench.pods(), ["foreign on n1: cpu:2000,pods:2"]);
+    bench.see(Observation::OtherPodGone(plain_pod("p", "n1").id()));
+    assert_eq!(bench.pods(), ["foreign on n1: cpu:1000,pods:1"]);
+}
+
+#[test]
+fn a_pod_made_again_under_its_name_is_another_pod() {
+    let mut bench = Bench::furnished();
+    let again = pod("p").set("/metadata/uid", json!(uid_of("second")));
+    bench.managed(&pod("p"));
+    bench.managed(&again);
+    assert_eq!(bench.mirror.pods.len(), 2);
+    bench.see(Observation::ManagedPodGone(pod("p").id()));
+    assert_eq!(bench.mirror.pods.keys().copied().collect::<Vec<_>>(), [again.id()]);
+}
+
+#[test]
+fn a_pod_that_changes_lists_is_counted_once_whatever_list_is_first() {
+    let mut bench = Bench::furnished();
+    let (plain, labelled) = (plain_pod("p", "n1"), pod("p").on("n1"));
+    bench.other(&plain);
+    bench.managed(&labelled);
+    assert_eq!(bench.mirror.pods.len(), 1);
+    bench.see(Observation::OtherPodGone(plain.id()));
+    assert_eq!(bench.mirror.pods.len(), 1);
+    bench.other(&plain);
+    bench.see(Observation::ManagedPodGone(plain.id()));
+    assert_eq!(bench.mirror.pods.len(), 1);
+}
+
+#[test]
+fn what_a_new_list_does_not_mention_is_gone() {
+    let mut bench = Bench::furnished();
+    bench.managed(&pod("p"));
+    bench.managed(&pod("q"));
+    bench.other(&plain_pod("r", "n1"));
+    bench.list(Watch::ManagedPods, vec![Observation::ManagedPod(pod("q").pod_facts())]);
+    bench.list(Watch::OtherPods, vec![]);
+    assert_eq!(bench.pods(), ["ns/q: Gated in Pod/q for house Units"]);
+    bench.list(Watch::Nodes, vec![]);
+    bench.list(Watch::Queues, vec![]);
+    assert!(bench.mirror.nodes.is_empty() && bench.mirror.queues.is_empty());
+    bench.list(Watch::Namespaces, vec![]);
+    assert_eq!(bench.pods(), ["ns/q: Gated in Pod/q for unnamed Units"]);
+}
+
+#[test]
+fn a_list_that_broke_off_and_began_again_forgets_what_it_mentioned() {
+    let mut bench = Bench::furnished();
+    bench.managed(&pod("p"));
+    bench.see(Observation::ListStarted(Watch::ManagedPods));
+    bench.managed(&pod("p"));
+    bench.list(Watch::ManagedPods, vec![]);
+    assert!(bench.mirror.pods.is_empty());
+}
+
+#[test]
+fn synced_is_said_once_after_all_first_lists() {
+    let mut bench = Bench::new();
+    for watch in Watch::ALL {
+        assert_eq!(bench.mirror.synced, 0);
+        bench.list(watch, vec![]);
+    }
+    assert_eq!(bench.mirror.synced, 1);
+    bench.list(Watch::Nodes, vec![]);
+    assert_eq!(bench.mirror.synced, 1);
+}
+
+#[test]
+fn a_queue_is_closed_to_namespaces_that_it_does_not_select() {
+    let mut bench = Bench::furnished();
+    bench.managed(&pod("p").queue("a"));
+    assert_eq!(bench.pods(), ["ns/p: Gated in Pod/p for a Units"]);
+    let selector = json!({"matchLabels": {"team": "x"}});
+    bench.see(seen_queue(&queue("a").set("/spec/namespaces", selector)));
+    assert_eq!(bench.pods(), ["ns/p: Gated in Pod/p for a forbidden by Namespace Units"]);
+    bench.see(seen_namespace(&namespace("ns").managed().label("team", "x")));
+    assert_eq!(bench.pods(), ["ns/p: Gated in Pod/p for a Units"]);
+    bench.see(Observation::QueueGone("a".into()));
+    assert_eq!(bench.pods(), ["ns/p: Gated in Pod/p for a Units"]);
+}
+
+#[test]
+fn a_queue_is_closed_to_priority_classes_that_it_does_not_list() {
+    let mut bench = Bench::furnished();
+    bench.see(seen_queue(&queue("house").set("/spec/priorityClasses", json!(["low"]))));
+    let classed = |class: &str| pod("p").set("/spec/priorityClassName", json!(class));
+    bench.managed(&classed("low"));
+    assert_eq!(bench.pods(), ["ns/p: Gated in Pod/p for house Units"]);
+    for other in [classed("high"), pod("p")] {
+        bench.managed(&other);
+        assert_eq!(
+            bench.pods(),
+            ["ns/p: Gated in Pod/p for house forbidden by PriorityClass Units"]
+        );
+    }
+}
+
+#[rstest]
+#[case::negative(json!({"limit": {"cpu": "-1"}}))]
+#[case::no_quantity(json!({"guaranteed": {"cpu": "much"}}))]
+#[case::no_number(json!({"limit": {"cpu": true}}))]
+#[case::unknown_field(json!({"colour": "blue"}))]
+fn a_queue_that_cannot_be_understood_is_malformed_and_not_empty(#[case] spec: serde_json::Value) {
+    let mut bench = Bench::new();
+    bench.see(seen_queue(&queue("q").set("/spec", spec)));
+    assert!(bench.mirror.queues.values().all(|text| text.ends_with("malformed=true")));
+}
+
+#[test]
+fn a_queue_is_told_with_its_parent_by_name() {
+    let mut bench = Bench::new();
+    let spec = json!({"parent": "up", "weight": 3, "limit": {"cpu": "1500m", "memory": "1Ki"},
+        "guaranteed": {"x.io/gpu": 2}, "order": "Strict", "stop": "Hold"});
+    bench.see(seen_queue(&queue("q").set("/spec", spec)));
+    assert_eq!(
+        bench.mirror.queues.values().collect::<Vec<_>>(),
+        [
+            "parent=Some(\"up\") weight=3 own=x.io/gpu:2 most=cpu:1500,memory:1024 Strict hold=true malformed=false"
+        ]
+    );
+}
+
+#[test]
+fn trees_joined_by_name_are_paid_by_the_queue_of_the_oldest_pod() {
+    let mut bench = Bench::furnished();
+    let join =
+        |name: &str, queue: &str| pod(name).queue(queue).annotated("tidegate.dev/group", "g");
+    bench.managed(&join("young", "b").born(9));
+    assert_eq!(bench.pods(), ["ns/young: Gated in Pod/young for b Units"]);
+    bench.managed(&join("old", "a").born(1).annotated("tidegate.dev/min-count", "2"));
+    assert_eq!(
+        bench.pods(),
+        [
+            "ns/old: Gated in Pod/old for a AtLeast(2)",
+            "ns/young: Gated in Pod/old for a AtLeast(2)"
+        ]
+    );
+    assert!(bench.evidence().iter().any(|sentence| sentence.contains("different queues (a, b)")));
+}
+
+#[test]
+fn resources_beyond_the_cap_share_one_number() {
+    let mut bench = Bench::furnished();
+    let wide = |from: usize| {
+        let requests: serde_json::Map<_, _> =
+            (from..from + 900).map(|n| (format!("x.io/r{n}"), json!("1"))).collect();
+        let containers = json!([{"name": "c", "resources": {"requests": requests}}]);
+        pod(&format!("p{from}")).set("/spec/containers", containers)
+    };
+    [0, 900, 1_800].into_iter().for_each(|from| bench.managed(&wide(from)));
+    assert_eq!(bench.mirror.resources.len(), 1_001);
+    let others: i128 =
+        bench.mirror.pods.values().map(|pod| pod.cost.get(crate::engine::ResourceId(1_000))).sum();
+    assert_eq!(others, 2_700 - (1_000 - 3));
+}
+
+#[test]
+fn nothing_is_said_twice() {
+    let mut bench = Bench::furnished();
+    bench.managed(&pod("p"));
+    let again = [
+        Observation::ManagedPod(pod("p").phase("Pending").pod_facts()),
+        seen_node(&node("n1").label("heartbeat", "2")),
+        seen_namespace(&namespace("ns").managed().queue("house")),
+        seen_queue(&queue("house")),
+    ];
+    for observation in again {
+        assert!(bench.translator.observe(0, observation).inputs.is_empty());
+    }
+}
+
+#[test]
+fn a_swap_of_members_between_two_groups_loses_no_group() {
+    let mut bench = Bench::furnished();
+    let join = |name: &str, group: &str| pod(name).annotated("tidegate.dev/group", group);
+    bench.owner(&owner("Job/x").annotated("tidegate.dev/group", "one"));
+    bench.owner(&owner("Job/y").annotated("tidegate.dev/group", "two"));
+    bench.managed(&pod("p").by("Job/x"));
+    bench.managed(&pod("q").by("Job/y"));
+    bench.answer_all();
+    bench.managed(&join("p", "two").by("Job/x"));
+    bench.managed(&join("q", "one").by("Job/y"));
+    assert_eq!(bench.mirror.groups.len(), 2);
+}
+
+#[test]
+fn the_record_of_a_release_is_read_or_ignored_whole() {
+    let record = |text: &str| {
+        let pod: Pod = pod("p").open().annotated("tidegate.dev/released", text).typed();
+        strip::pod(&pod).released
+    };
+    assert!(record(r#"{"queue":"a","root":"u","group":"Job/j","size":3,"extra":1}"#).is_some());
+    assert!(record(r#"{"queue":"a"}"#).is_none());
+    assert!(record("[]").is_none());
+    assert!(record(&"[".repeat(5_000)).is_none());
+}
+
+#[test]
+fn a_uid_is_its_bits_and_any_other_text_a_hash() {
+    let bits = strip::uid("0d2f1a5e-7c3b-4a58-9f10-1234567890ab").0;
+    assert_eq!(bits, 0x0d2f_1a5e_7c3b_4a58_9f10_1234_5678_90ab);
+    let others = ["", "+", "forged", "0d2f1a5e-7c3b-4a58-9f10-1234567890a", "é"];
+    let different: std::collections::BTreeSet<_> = others.map(strip::uid).into_iter().collect();
+    assert_eq!(different.len(), others.len());
+}
