@@ -96,7 +96,9 @@ pub async fn keep<K: Bundled>(
     let mut objects = watcher(api.clone(), by_name).default_backoff().applied_objects().boxed();
     let mut object: Option<K> = None;
     loop {
-        let written = match (&object, bundle.borrow_and_update().clone()) {
+        // Taken out first: a borrow must not be held while writing.
+        let current = bundle.borrow_and_update().clone();
+        let written = match (&object, current) {
             (Some(object), Some(bundle)) => write(&api, object, bundle.as_bytes()).await,
             _ => Ok(()),
         };

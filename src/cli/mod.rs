@@ -10,6 +10,7 @@ mod docs;
 mod failure;
 mod output;
 mod read;
+mod run;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -33,6 +34,9 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 error, 2 wrong usage, 3 not foun
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Runs a part of Tidegate until told to stop.
+    #[command(subcommand)]
+    Run(run::Run),
     /// Shows queues: what waits, what runs, what each uses.
     Queues(read::Queues),
     /// Shows groups of pods that wait.
@@ -64,6 +68,10 @@ impl Cli {
 impl Command {
     async fn execute(self) -> Result<Printed, Failure> {
         match self {
+            Self::Run(run) => match run::run(run).await {
+                Ok(()) => Ok(Printed::out(String::new())),
+                Err(error) => Err(Failure::Error(format!("{error:#}"))),
+            },
             Self::Queues(queues) => read::queues(&queues).await,
             Self::Pending(pending) => read::pending(&pending).await,
             Self::Why(why) => read::why(&why).await,

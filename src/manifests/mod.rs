@@ -9,7 +9,7 @@
 
 mod gate;
 mod guard;
-mod names;
+pub mod names;
 mod roles;
 mod text;
 mod values;

@@ -39,9 +39,7 @@ pub fn owners() -> Vec<Value> {
         "metadata": {"name": "tidegate-owners"},
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": selected}]},
     });
-    let rule = |groups: &[&str], resources: &[&str]| {
-        json!({"apiGroups": groups, "resources": resources, "verbs": ["get"]})
-    };
+    let rule = |groups: &[&str], resources: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": ["get"]});
     let known = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",

@@ -322,7 +322,7 @@ impl Sample {
     }
 
     /// Tells the fake kubelet that a running pod's program ends. Pods that wait are left alone.
-    async fn end_programs(&self, client: &Client, pods: &[Pod]) -> Result<()> {
+    pub async fn end_programs(&self, client: &Client, pods: &[Pod]) -> Result<()> {
         let Some((label, value)) = self.ending else { return Ok(()) };
         for pod in pods.iter().filter(|pod| phase(pod) == "Running") {
             let has = |key| pod.annotations().contains_key(key);

@@ -1,0 +1,129 @@
+//! `tidegate run`: the long-running programs, wired from the rooms.
+
+mod controller;
+mod webhook;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::engine::Millis;
+use crate::runtime::Supervisor;
+use crate::runtime::telemetry::{self, LogFormat};
+
+/// How long one request to the apiserver may take, watches apart.
+const READ_TIMEOUT: Duration = Duration::from_secs(295);
+
+/// Which program to run.
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum Run {
+    /// Decide what may start and let it go. One at a time.
+    Controller(controller::Args),
+    /// Gate pods as they are made and check queues as they are changed.
+    Webhook(webhook::Args),
+    /// Both in one process, for a laptop.
+    All(All),
+}
+
+/// Both programs.
+#[derive(Clone, Debug, clap::Args)]
+pub struct All {
+    #[command(flatten)]
+    controller: controller::Args,
+    /// Address of the webhook.
+    #[arg(long, default_value = "0.0.0.0:9443", value_name = "ADDRESS")]
+    listen: String,
+    /// Accounts whose pods are not gated, beside kubelets and the DaemonSet controller.
+    #[arg(long, value_name = "USER", value_delimiter = ',')]
+    exempt_account: Vec<String>,
+}
+
+/// What every program needs.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Common {
+    /// Kubeconfig; absent: the pod's own ServiceAccount, else $KUBECONFIG.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace that Tidegate is installed in.
+    #[arg(long, env = "TIDEGATE_NAMESPACE", default_value = "tidegate-system")]
+    namespace: String,
+    /// What to log: a level, or `target=level` pairs.
+    #[arg(long, env = "TIDEGATE_LOG", default_value = "info", value_name = "FILTER")]
+    log: String,
+    /// How log lines look.
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
+}
+
+/// Runs until told to stop or until a part of it ends.
+///
+/// # Errors
+/// A listener, a client or a task that failed.
+pub async fn run(run: Run) -> anyhow::Result<()> {
+    let mut supervisor = Supervisor::default();
+    match run {
+        Run::Controller(args) => {
+            args.common.log();
+            controller::start(&args, &mut supervisor).await?;
+        }
+        Run::Webhook(args) => {
+            args.common.log();
+            webhook::start(&args, &mut supervisor).await?;
+        }
+        Run::All(args) => {
+            args.controller.common.log();
+            let resolver = controller::start(&args.controller, &mut supervisor).await?;
+            let client = args.controller.common.client().await?;
+            let accounts = args.exempt_account.clone();
+            webhook::serve(client, &args.listen, accounts, resolver, &mut supervisor)?;
+        }
+    }
+    Ok(supervisor.run().await?)
+}
+
+impl Common {
+    fn log(&self) {
+        telemetry::init(&self.log, self.log_format);
+    }
+
+    async fn config(&self) -> anyhow::Result<Config> {
+        let mut config = match &self.kubeconfig {
+            None => Config::infer().await.context("no cluster: give --kubeconfig")?,
+            Some(path) => {
+                let kubeconfig = Kubeconfig::read_from(path)?;
+                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
+            }
+        };
+        config.read_timeout = Some(READ_TIMEOUT);
+        Ok(config)
+    }
+
+    async fn client(&self) -> anyhow::Result<Client> {
+        Ok(Client::try_from(self.config().await?)?)
+    }
+}
+
+fn listen(address: &str) -> anyhow::Result<TcpListener> {
+    let listener =
+        TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Milliseconds since the Unix epoch, as a clock that never goes back: waits are
+/// measured in it.
+fn now() -> Millis {
+    static START: LazyLock<(Millis, Instant)> =
+        LazyLock::new(|| (jiff::Timestamp::now().as_millisecond(), Instant::now()));
+    let (begin, since) = &*START;
+    begin.saturating_add(Millis::try_from(since.elapsed().as_millis()).unwrap_or(Millis::MAX))
+}
+
+fn clock() -> crate::control::Clock {
+    Arc::new(now)
+}

@@ -1,0 +1,89 @@
+//! `tidegate run webhook`.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use kube::runtime::{WatchStreamExt as _, reflector, watcher};
+use kube::{Api, Client};
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::server::{Limits, Service};
+use crate::admission::{Exempt, QueueTree, Queues, server};
+use crate::api::v1alpha1::Queue;
+use crate::certs::{Resolver, files};
+use crate::runtime::Supervisor;
+
+use super::{Common, listen};
+
+/// The webhook.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub common: Common,
+    /// Address of the webhook.
+    #[arg(long, default_value = "0.0.0.0:9443", value_name = "ADDRESS")]
+    listen: String,
+    /// Directory with tls.crt and tls.key, read again when they change.
+    #[arg(long, default_value = "/etc/tidegate/tls", value_name = "DIR")]
+    cert_dir: PathBuf,
+    /// Accounts whose pods are not gated, beside kubelets and the DaemonSet controller.
+    #[arg(long, value_name = "USER", value_delimiter = ',')]
+    exempt_account: Vec<String>,
+}
+
+/// Starts the webhook's tasks.
+pub async fn start(args: &Args, supervisor: &mut Supervisor) -> anyhow::Result<()> {
+    let resolver = Arc::new(Resolver::default());
+    let follow = files::follow(args.cert_dir.clone(), resolver.clone(), supervisor.token());
+    supervisor.spawn("certificate files", async {
+        follow.await;
+        Ok::<_, Infallible>(())
+    });
+    let client = args.common.client().await?;
+    serve(client, &args.listen, args.exempt_account.clone(), resolver, supervisor)
+}
+
+/// Starts the server and the watch that tells it the queues.
+pub fn serve(
+    client: Client,
+    address: &str,
+    exempt: Vec<String>,
+    resolver: Arc<Resolver>,
+    supervisor: &mut Supervisor,
+) -> anyhow::Result<()> {
+    let queues = Queues::default();
+    let service = Service::new(Exempt::new(exempt), queues.clone());
+    let listener = listen(address)?;
+    tracing::info!(address, "webhook listening");
+    let stop = supervisor.token();
+    supervisor.spawn("queue watch", watch_queues(client, queues, stop.clone()));
+    supervisor
+        .spawn("webhook", server::serve(listener, resolver, service, Limits::default(), stop));
+    Ok(())
+}
+
+/// Keeps the webhook's view of the queues fresh, until cancelled.
+async fn watch_queues(
+    client: Client,
+    queues: Queues,
+    stop: CancellationToken,
+) -> Result<(), Infallible> {
+    let (store, writer) = reflector::store::<Queue>();
+    let watch = watcher(Api::<Queue>::all(client), watcher::Config::default());
+    let mut events = reflector(writer, watch.default_backoff()).boxed();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            event = events.next() => match event {
+                Some(Ok(watcher::Event::Init | watcher::Event::InitApply(_))) | None => {}
+                Some(Ok(_)) => {
+                    let all = store.state();
+                    queues.store(Some(Arc::new(all.iter().map(AsRef::as_ref).collect::<QueueTree>())));
+                }
+                Some(Err(error)) => tracing::warn!(%error, "queue watch failed"),
+            },
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! The live table, and the shares it saw.
+
+use std::{
+    fmt::Write as _,
+    io::IsTerminal as _,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use serde_json::Value;
+
+use crate::work::{Team, Work};
+
+/// Between two tables on a terminal.
+const QUICK: Duration = Duration::from_millis(500);
+/// Between two tables elsewhere.
+const SLOW: Duration = Duration::from_secs(5);
+/// Groups shown.
+const ROWS: usize = 24;
+
+/// What was last seen.
+pub struct Board {
+    begin: Instant,
+    shown: Option<Instant>,
+    terminal: bool,
+    lines: usize,
+    queues: Vec<QueueLine>,
+    groups: Vec<Value>,
+    first: u64,
+    all: u64,
+    looks: u64,
+}
+
+struct QueueLine {
+    name: &'static str,
+    weight: i64,
+    milli: u64,
+    pending: i64,
+    running: i64,
+}
+
+impl Board {
+    /// An empty board.
+    pub fn new(begin: Instant) -> Self {
+        Self {
+            begin,
+            shown: None,
+            terminal: std::io::stdout().is_terminal(),
+            lines: 0,
+            queues: Vec::new(),
+            groups: Vec::new(),
+            first: 0,
+            all: 0,
+            looks: 0,
+        }
+    }
+
+    /// Reads queues and groups as any user would.
+    pub async fn look(&mut self, teams: &[Team]) -> Result<()> {
+        self.queues.clear();
+        self.groups.clear();
+        for team in teams {
+            let status = team.lab.get_queue(team.name).await?.status.unwrap_or_default();
+            let cpu = status.usage.get("cpu").map_or("0", String::as_str);
+            let units = tidegate::quantity::parse(cpu)?.engine_units("cpu");
+            self.queues.push(QueueLine {
+                name: team.name,
+                weight: team.weight,
+                milli: u64::try_from(units)?,
+                pending: status.pending.pods,
+                running: status.running.pods,
+            });
+        }
+        if let Some(team) = teams.first() {
+            self.groups = team.lab.all_groups().await?;
+        }
+        self.note_shares();
+        Ok(())
+    }
+
+    /// Shares count while every queue has work waiting and work running.
+    fn note_shares(&mut self) {
+        if self.queues.iter().all(|queue| queue.pending > 0 && queue.running > 0) {
+            self.first += self.queues.first().map_or(0, |queue| queue.milli);
+            self.all += self.queues.iter().map(|queue| queue.milli).sum::<u64>();
+            self.looks += 1;
+        }
+    }
+
+    /// Part of the CPU in use that the first queue had, in hundredths.
+    pub fn share_of_first(&self) -> Option<u64> {
+        (self.first * 100 + self.all / 2).checked_div(self.all)
+    }
+
+    /// How often both queues had work.
+    pub fn looks(&self) -> u64 {
+        self.looks
+    }
+
+    /// Whether the controller shows the object.
+    pub fn knows(&self, work: &Work) -> bool {
+        self.groups.iter().any(|group| {
+            let root = &group["root"];
+            root["kind"] == work.kind
+                && root["name"] == work.object
+                && group["metadata"]["namespace"] == work.namespace
+        })
+    }
+
+    /// Draws the table when it is time.
+    pub fn show(&mut self) {
+        let every = if self.terminal { QUICK } else { SLOW };
+        if self.shown.is_some_and(|shown| shown.elapsed() < every) {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        self.draw();
+    }
+
+    /// Draws the last table.
+    pub fn finish(&mut self) {
+        self.draw();
+    }
+
+    fn draw(&mut self) {
+        let mut table = self.table();
+        if self.terminal {
+            let up =
+                if self.lines > 0 { format!("\x1b[{}A\x1b[J", self.lines) } else { String::new() };
+            self.lines = table.lines().count();
+            table.insert_str(0, &up);
+        }
+        print!("{table}");
+    }
+
+    fn table(&self) -> String {
+        let mut out = String::new();
+        let seconds = self.begin.elapsed().as_secs();
+        let _ = writeln!(
+            out,
+            "\n{:<10}{:>8}{:>10}{:>10}{:>10}   {seconds} s",
+            "QUEUE", "WEIGHT", "WAITING", "RUNNING", "CPU"
+        );
+        for queue in &self.queues {
+            let cpu = format!("{}.{}", queue.milli / 1000, queue.milli % 1000 / 100);
+            let _ = writeln!(
+                out,
+                "{:<10}{:>8}{:>10}{:>10}{cpu:>10}",
+                queue.name, queue.weight, queue.pending, queue.running
+            );
+        }
+        let _ = writeln!(
+            out,
+            "{:<10}{:<34}{:<22}{:>8}{:>9}{:>8}",
+            "NAMESPACE", "GROUP", "STATE", "WAITING", "RUNNING", "ENDED"
+        );
+        for group in self.groups.iter().take(ROWS) {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let pods = &group["counts"];
+            let root = &group["root"];
+            let _ = writeln!(
+                out,
+                "{:<10}{:<34}{:<22}{:>8}{:>9}{:>8}",
+                text(&group["metadata"]["namespace"]),
+                format!("{}/{}", text(&root["kind"]), text(&root["name"])),
+                text(&group["state"]),
+                pods["waiting"].to_string(),
+                pods["running"].to_string(),
+                pods["ended"].to_string(),
+            );
+        }
+        out
+    }
+}

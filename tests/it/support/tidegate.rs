@@ -1,0 +1,377 @@
+//! Tidegate as its chart installs it, its processes run by the test.
+//!
+//! Helm puts the real chart on the real apiserver; the programs run here with
+//! tokens of the chart's own ServiceAccounts, so that a missing right and a
+//! right too many both show. Services are `ExternalName: localhost`, so the
+//! chart's webhook configuration and APIService are used as they are.
+
+use std::{
+    fs,
+    net::TcpListener,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{Mutex, OnceLock},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::ValidatingWebhookConfiguration,
+        authentication::v1::{TokenRequest, TokenRequestSpec},
+        core::v1::{Secret, ServiceAccount},
+    },
+    kube_aggregator::pkg::apis::apiregistration::v1::APIService,
+};
+use kube::{Api, Client, api::PostParams};
+use serde_json::json;
+
+use super::{cluster::Cluster, process::Process, wait};
+
+/// Where the chart is installed.
+pub const NAMESPACE: &str = "tidegate-system";
+/// Release and name prefix.
+pub const RELEASE: &str = "tidegate";
+
+/// How the chart is installed.
+#[derive(Clone, Debug, Default)]
+pub struct Install {
+    /// Further `--set` values.
+    pub values: Vec<String>,
+}
+
+/// One installed Tidegate.
+#[derive(Debug)]
+pub struct Tidegate {
+    cluster: Cluster,
+    dir: PathBuf,
+    ports: Ports,
+    processes: Mutex<Processes>,
+}
+
+#[derive(Debug, Default)]
+struct Processes {
+    controller: Option<Process>,
+    webhook: Option<Process>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ports {
+    webhook: u16,
+    visibility: u16,
+    health: u16,
+}
+
+impl Tidegate {
+    /// The installation on the shared cluster, made by whoever asks first.
+    pub fn shared() -> Result<&'static Self> {
+        static SHARED: OnceLock<Result<Tidegate, String>> = OnceLock::new();
+        SHARED
+            .get_or_init(|| {
+                let install = || {
+                    let cluster = Cluster::shared()?;
+                    let runtime =
+                        tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                    runtime.block_on(Self::install(cluster, &Install::default()))
+                };
+                // A runtime cannot be started inside a test's own.
+                std::thread::spawn(install)
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow!("the installer panicked")))
+                    .map_err(|error| format!("{error:#}"))
+            })
+            .as_ref()
+            .map_err(|error| anyhow!("Tidegate was not installed: {error}"))
+    }
+
+    /// Installs the chart on a cluster and starts both programs.
+    pub async fn install(cluster: &Cluster, install: &Install) -> Result<Self> {
+        let dir = cluster.dir().join("tidegate");
+        fs::create_dir_all(&dir)?;
+        let ports = Ports { webhook: free_port()?, visibility: free_port()?, health: free_port()? };
+        let tidegate = Self { cluster: cluster.clone(), dir, ports, processes: Mutex::default() };
+        tidegate.helm(&["install"], install).await?;
+        tidegate.start_controller().await?;
+        tidegate.start_webhook().await?;
+        tidegate.ready().await?;
+        Ok(tidegate)
+    }
+
+    /// Runs `helm install|upgrade` with this test's ports.
+    pub async fn helm(&self, verb: &[&str], install: &Install) -> Result<()> {
+        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/tidegate");
+        let mut command = tool("helm")?;
+        command
+            .args(verb)
+            .args([RELEASE.as_ref(), chart.as_os_str()])
+            .args(["--namespace", NAMESPACE, "--create-namespace", "--timeout", "60s"])
+            .env("KUBECONFIG", self.cluster.kubeconfig());
+        let mut values = vec![
+            "service.externalName=localhost".to_owned(),
+            format!("webhook.service.port={}", self.ports.webhook),
+            format!("controller.service.port={}", self.ports.visibility),
+        ];
+        values.extend(install.values.iter().cloned());
+        for value in values {
+            command.args(["--set", &value]);
+        }
+        run(command).await.map(drop)
+    }
+
+    /// Starts the controller with its ServiceAccount's token.
+    pub async fn start_controller(&self) -> Result<()> {
+        let kubeconfig = self.account_kubeconfig("tidegate-controller").await?;
+        let args = [
+            "run".to_owned(),
+            "controller".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--namespace={NAMESPACE}"),
+            format!("--visibility-listen=127.0.0.1:{}", self.ports.visibility),
+            format!("--health-listen=127.0.0.1:{}", self.ports.health),
+            "--log=info,tidegate=debug".to_owned(),
+        ];
+        let process = Process::start("controller", &program(), &args, &self.dir)?;
+        self.lock().controller = Some(process);
+        Ok(())
+    }
+
+    /// Starts the webhook with its ServiceAccount's token and the mounted Secret.
+    pub async fn start_webhook(&self) -> Result<()> {
+        let kubeconfig = self.account_kubeconfig("tidegate-webhook").await?;
+        let mounted = self.dir.join("tls");
+        self.mount_secret(&mounted).await?;
+        let args = [
+            "run".to_owned(),
+            "webhook".to_owned(),
+            format!("--kubeconfig={}", kubeconfig.display()),
+            format!("--listen=127.0.0.1:{}", self.ports.webhook),
+            format!("--cert-dir={}", mounted.display()),
+            "--log=info,tidegate=debug".to_owned(),
+        ];
+        let process = Process::start("webhook", &program(), &args, &self.dir)?;
+        self.lock().webhook = Some(process);
+        Ok(())
+    }
+
+    /// Ends the controller by a signal and waits until it is gone.
+    pub fn stop_controller(&self, signal: &str) -> Result<()> {
+        let process = self.lock().controller.take().context("the controller does not run")?;
+        process.end(signal)
+    }
+
+    /// Ends the webhook by a signal and waits until it is gone.
+    pub fn stop_webhook(&self, signal: &str) -> Result<()> {
+        let process = self.lock().webhook.take().context("the webhook does not run")?;
+        process.end(signal)
+    }
+
+    /// The controller's log so far.
+    pub fn controller_log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.dir.join("controller.log"))?)
+    }
+
+    /// `http://127.0.0.1:PORT` of the controller's metrics and health.
+    pub fn health_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.ports.health)
+    }
+
+    /// The cluster it is installed on.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// Runs the command line program as the cluster's administrator.
+    pub async fn cli(&self, args: &[&str]) -> Result<Output> {
+        cli(self.cluster.kubeconfig(), args).await
+    }
+
+    /// Waits until pods are gated and the visibility API answers.
+    pub async fn ready(&self) -> Result<()> {
+        let client = self.cluster.client().await?;
+        wait::until("the webhook configuration has its bundle", wait::START, async || {
+            self.check()?;
+            let all: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+            let configuration = all.get(RELEASE).await?;
+            let webhooks = configuration.webhooks.unwrap_or_default();
+            Ok(webhooks.iter().all(|webhook| webhook.client_config.ca_bundle.is_some()))
+        })
+        .await?;
+        wait::until("the visibility API is available", wait::START, async || {
+            self.check()?;
+            let all: Api<APIService> = Api::all(client.clone());
+            let service = all.get("v1alpha1.visibility.tidegate.dev").await?;
+            let conditions =
+                service.status.and_then(|status| status.conditions).unwrap_or_default();
+            Ok(conditions.iter().any(|c| c.type_ == "Available" && c.status == "True"))
+        })
+        .await?;
+        self.admits(&client).await
+    }
+
+    /// The apiserver takes a moment to see new configurations: proven by a dry run.
+    async fn admits(&self, client: &Client) -> Result<()> {
+        let queues: Api<tidegate::api::v1alpha1::Queue> = Api::all(client.clone());
+        let bad: tidegate::api::v1alpha1::Queue = serde_json::from_value(json!({
+            "apiVersion": "tidegate.dev/v1alpha1", "kind": "Queue",
+            "metadata": {"name": "probe"}, "spec": {"parent": "does-not-exist"},
+        }))?;
+        let dry = PostParams { dry_run: true, field_manager: None };
+        wait::until("the webhook judges queues", wait::START, async || {
+            self.check()?;
+            match queues.create(&dry, &bad).await {
+                Err(kube::Error::Api(status)) => Ok(status.message.contains("does-not-exist")),
+                _ => Ok(false),
+            }
+        })
+        .await
+    }
+
+    /// Fails when a program of ours has ended.
+    pub fn check(&self) -> Result<()> {
+        let mut processes = self.lock();
+        let Processes { controller, webhook } = &mut *processes;
+        controller.iter_mut().chain(webhook).try_for_each(Process::check)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Processes> {
+        self.processes.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// A kubeconfig that holds nothing but a ServiceAccount's token.
+    pub async fn account_kubeconfig(&self, account: &str) -> Result<PathBuf> {
+        let client = self.cluster.client().await?;
+        let accounts: Api<ServiceAccount> = Api::namespaced(client, NAMESPACE);
+        let spec = TokenRequestSpec { expiration_seconds: Some(7200), ..Default::default() };
+        let request = TokenRequest { spec: Some(spec), ..Default::default() };
+        let answer =
+            accounts.create_token_request(account, &PostParams::default(), &request).await?;
+        let token = answer.status.and_then(|status| status.token).context("no token")?;
+        let (authority, _) = self.cluster.authority();
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {
+                "server": self.cluster.url(), "certificate-authority": authority,
+            }}],
+            "users": [{"name": "test", "user": {"token": token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        });
+        let path = self.dir.join(format!("{account}.kubeconfig"));
+        fs::write(&path, config.to_string())?;
+        Ok(path)
+    }
+
+    /// Lays the Secret out as the kubelet mounts it: a symlink to a folder that is swapped whole.
+    pub async fn mount_secret(&self, mounted: &Path) -> Result<()> {
+        let client = self.cluster.client().await?;
+        let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
+        let mut data = None;
+        wait::until("the controller has made its certificates", wait::START, async || {
+            self.check()?;
+            data = secrets.get_opt("tidegate-tls").await?.and_then(|secret| secret.data);
+            Ok(data.as_ref().is_some_and(|data| data.contains_key("tls.crt")))
+        })
+        .await?;
+        fs::create_dir_all(mounted)?;
+        let version = format!("..{}", fs::read_dir(mounted)?.count());
+        fs::create_dir_all(mounted.join(&version))?;
+        for (key, value) in data.unwrap_or_default() {
+            if key == "tls.crt" || key == "tls.key" {
+                fs::write(mounted.join(&version).join(&key), value.0)?;
+                let link = mounted.join(&key);
+                if !link.is_symlink() {
+                    symlink(Path::new("..data").join(&key), link)?;
+                }
+            }
+        }
+        symlink(&version, mounted.join("..new"))?;
+        fs::rename(mounted.join("..new"), mounted.join("..data"))?;
+        Ok(())
+    }
+}
+
+/// What a program printed and how it ended.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// Exit code.
+    pub code: i32,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+/// Runs the command line program with a kubeconfig.
+pub async fn cli(kubeconfig: &Path, args: &[&str]) -> Result<Output> {
+    let mut command = Command::new(program());
+    command.args(args).env("KUBECONFIG", kubeconfig);
+    output(command).await
+}
+
+/// Runs kubectl with a kubeconfig.
+pub async fn kubectl(kubeconfig: &Path, args: &[&str]) -> Result<Output> {
+    let mut command = tool("kubectl")?;
+    command.args(args).env("KUBECONFIG", kubeconfig);
+    output(command).await
+}
+
+/// The program under test.
+pub fn program() -> PathBuf {
+    match option_env!("CARGO_BIN_EXE_tidegate") {
+        Some(path) => PathBuf::from(path),
+        // An example stands one folder below the programs.
+        None => std::env::current_exe()
+            .ok()
+            .and_then(|path| Some(path.parent()?.parent()?.join("tidegate")))
+            .unwrap_or_default(),
+    }
+}
+
+async fn output(mut command: Command) -> Result<Output> {
+    command.stdin(Stdio::null());
+    let done = tokio::task::spawn_blocking(move || command.output()).await??;
+    Ok(Output {
+        code: done.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(done.stdout)?,
+        stderr: String::from_utf8(done.stderr)?,
+    })
+}
+
+async fn run(command: Command) -> Result<String> {
+    let described = format!("{command:?}");
+    let done = output(command).await?;
+    ensure!(
+        done.code == 0,
+        "{described} ended with {}:\n{}{}",
+        done.code,
+        done.stdout,
+        done.stderr
+    );
+    Ok(done.stdout)
+}
+
+/// A tool that comes with the repository's helpers; it never reads the user's home.
+fn tool(name: &str) -> Result<Command> {
+    static PATHS: OnceLock<Mutex<std::collections::BTreeMap<String, PathBuf>>> = OnceLock::new();
+    let paths = PATHS.get_or_init(Mutex::default);
+    let mut paths = paths.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if !paths.contains_key(name) {
+        paths.insert(name.to_owned(), super::helper(name)?);
+    }
+    let mut command = Command::new(&paths[name]);
+    let home = std::env::temp_dir().join("tidegate-home");
+    command
+        .env("HOME", &home)
+        .env("HELM_CACHE_HOME", home.join("cache"))
+        .env("HELM_CONFIG_HOME", home.join("config"))
+        .env("HELM_DATA_HOME", home.join("data"));
+    Ok(command)
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+}
+
+/// How long a pod may take to be let go once it may.
+pub const SOON: Duration = Duration::from_secs(30);
