@@ -61,7 +61,8 @@ fn row(arg: &Arg) -> String {
         (true, [default]) => format!(" Default `{default}`."),
         _ => String::new(),
     };
-    format!("| `{}` | {help}{values}{default} |", names(arg))
+    let env = arg.get_env().map(|name| format!(" Else ${}.", name.to_string_lossy()));
+    format!("| `{}` | {help}{values}{}{default} |", names(arg), env.unwrap_or_default())
 }
 
 fn names(arg: &Arg) -> String {

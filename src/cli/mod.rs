@@ -8,6 +8,7 @@ mod connect;
 #[cfg(test)]
 mod docs;
 mod failure;
+mod manifests;
 mod output;
 mod read;
 mod run;
@@ -43,6 +44,12 @@ enum Command {
     Pending(read::Pending),
     /// Says why an object's pods wait, and behind what.
     Why(read::Why),
+    /// Prints the kinds that Tidegate defines.
+    Crds,
+    /// Prints the webhook configurations.
+    WebhookConfig(manifests::Install),
+    /// Prints the admission policies.
+    Policies(manifests::Install),
     /// Prints a completion script for a shell.
     Completion {
         /// The shell.
@@ -75,6 +82,9 @@ impl Command {
             Self::Queues(queues) => read::queues(&queues).await,
             Self::Pending(pending) => read::pending(&pending).await,
             Self::Why(why) => read::why(&why).await,
+            Self::Crds => manifests::crds(),
+            Self::WebhookConfig(install) => manifests::webhook_config(&install),
+            Self::Policies(install) => manifests::policies(&install),
             Self::Completion { shell } => Ok(Printed::out(completion(shell))),
         }
     }

@@ -24,7 +24,7 @@ pub use gate::gate_policy;
 pub use guard::guard;
 pub use names::{CONFIGURATION, VISIBILITY_SERVICE, WEBHOOK_SERVICE};
 pub use roles::owners;
-pub use text::{files, yaml};
+pub use text::{Error, files, yaml};
 pub use values::Values;
 pub use webhooks::{mutating, validating};
 

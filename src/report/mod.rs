@@ -7,7 +7,10 @@
 
 mod age;
 pub mod explain;
+pub mod frontproxy;
 pub mod health;
+pub mod metrics;
+pub mod serve;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod visibility;
