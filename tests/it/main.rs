@@ -4,6 +4,8 @@ mod support;
 mod tidy;
 
 mod accounting;
+mod admission;
 mod bad_input;
+mod charts;
 mod kinds;
 mod writer;
