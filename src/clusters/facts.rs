@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::api::released::Released;
 use crate::api::v1alpha1::LabelSelector;
 use crate::engine::{Millis, Order, PodId};
 use crate::grouping::{Lookup, Metadata, ObjectKey};
@@ -175,19 +176,4 @@ pub enum Stage {
     },
     /// It runs no more, or never will.
     Ended,
-}
-
-/// What the annotation `tidegate.dev/released` says.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize)]
-pub struct Released {
-    /// The queue that pays.
-    pub queue: String,
-    /// Uid of the group's root.
-    pub root: String,
-    /// The group's root as `Kind/name`.
-    #[serde(default)]
-    pub group: String,
-    /// How many pods started together.
-    #[serde(default)]
-    pub size: u32,
 }

@@ -42,9 +42,9 @@ pub enum ClusterError {
     /// Nobody takes inputs any more. Stop.
     #[error("the inbox was closed")]
     InboxClosed,
-    /// The watches ended, which they never should. Stop.
-    #[error("the watches of the cluster ended")]
-    WatchesEnded,
+    /// A watch ended, which none should. Stop.
+    #[error("a watch of the cluster ended")]
+    WatchEnded,
     /// The task that read an owner ended without an answer, which only a bug can bring about. Stop.
     #[error("reading an owner broke: {0}")]
     ReadBroke(#[source] tokio::task::JoinError),
@@ -96,7 +96,7 @@ impl Follower {
         loop {
             tokio::select! {
                 observation = seen.next() => {
-                    self.take(observation.ok_or(ClusterError::WatchesEnded)?).await?;
+                    self.take(observation.flatten().ok_or(ClusterError::WatchEnded)?).await?;
                 }
                 Some(read) = self.reads.join_next() => {
                     let (key, answer) = read.map_err(ClusterError::ReadBroke)?;

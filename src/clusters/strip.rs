@@ -9,13 +9,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
 
 use crate::api::names;
+use crate::api::released::Released;
 use crate::api::v1alpha1::{self, QueueSpec, Resources, Stop};
 use crate::engine::{Millis, Order, Uid};
 use crate::grouping::{self, Metadata, ObjectKey, Owner};
 use crate::quantity;
 
 use super::cost::effective_request;
-use super::facts::{Access, NamespaceFacts, NodeFacts, PodFacts, QueueFacts, Released, Stage};
+use super::facts::{Access, NamespaceFacts, NodeFacts, PodFacts, QueueFacts, Stage};
 
 /// Longest `tidegate.dev/released` that is read; ours are under 400 bytes.
 const LONGEST_RECORD: usize = 4_096;

@@ -27,16 +27,21 @@ struct Reading<K> {
     gone: fn(&K) -> Observation,
 }
 
-/// Everything that is seen in a cluster. Never ends by itself: a watch that breaks
-/// is begun again with a growing, random wait, and a list again if need be.
-pub(super) fn observations(client: &Client) -> impl Stream<Item = Observation> + Send + use<> {
-    stream::select_all([
+/// Everything that is seen in a cluster. A watch that breaks is begun again with a
+/// growing, random wait, and a list again if need be; `None` says that one ended for
+/// good, which none should.
+pub(super) fn observations(
+    client: &Client,
+) -> impl Stream<Item = Option<Observation>> + Send + use<> {
+    let watches = [
         namespaces(client),
         nodes(client),
         queues(client),
         managed_pods(client),
         other_pods(client),
-    ])
+    ];
+    let end = || stream::once(std::future::ready(None));
+    stream::select_all(watches.map(|watch| watch.map(Some).chain(end()).boxed()))
 }
 
 fn namespaces(client: &Client) -> BoxStream<'static, Observation> {
@@ -97,22 +102,26 @@ fn follow<K>(api: Api<K>, config: Config, reading: Reading<K>) -> BoxStream<'sta
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let Reading { watch, there, gone } = reading;
-    let read = move |event: Result<Event<K>, watcher::Error>| match event {
-        Ok(Event::Init) => Some(Observation::ListStarted(watch)),
-        Ok(Event::InitDone) => {
-            tracing::debug!(watch = watch.as_str(), "listed");
-            Some(Observation::ListDone(watch))
-        }
-        Ok(Event::InitApply(object) | Event::Apply(object)) => Some(there(&object)),
-        Ok(Event::Delete(object)) => Some(gone(&object)),
-        Err(error) => {
-            tracing::warn!(watch = watch.as_str(), %error, "watch broke");
-            None
-        }
-    };
     watcher(api, config)
         .default_backoff()
-        .filter_map(move |event| std::future::ready(read(event)))
+        .filter_map(move |event| std::future::ready(reading.read(event)))
         .boxed()
+}
+
+impl<K> Reading<K> {
+    fn read(&self, event: Result<Event<K>, watcher::Error>) -> Option<Observation> {
+        match event {
+            Ok(Event::Init) => Some(Observation::ListStarted(self.watch)),
+            Ok(Event::InitDone) => {
+                tracing::debug!(watch = self.watch.as_str(), "listed");
+                Some(Observation::ListDone(self.watch))
+            }
+            Ok(Event::InitApply(object) | Event::Apply(object)) => Some((self.there)(&object)),
+            Ok(Event::Delete(object)) => Some((self.gone)(&object)),
+            Err(error) => {
+                tracing::warn!(watch = self.watch.as_str(), %error, "watch broke");
+                None
+            }
+        }
+    }
 }

@@ -7,5 +7,6 @@ mod accounting;
 mod admission;
 mod bad_input;
 mod charts;
+mod clusters;
 mod kinds;
 mod writer;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::engine::event::{Address, GroupConfig, GroupName, ObjectRef};
-use crate::engine::{self, ClusterId, GroupId, Millis, PodId};
-use crate::grouping::{Gang, GroupKey, ObjectKey, Placement, Resolution};
+use crate::engine::{ClusterId, Gang, GroupId, Millis, PodId};
+use crate::grouping::{Gang as Declared, GroupKey, ObjectKey, Placement, Resolution};
 
 use super::tally::Tally;
 
@@ -22,6 +22,8 @@ pub(super) struct Membership {
     pub age: Age,
     pub face: Arc<Resolution>,
     pub part: Part,
+    /// All that the face depends on was known.
+    pub informed: bool,
 }
 
 /// Creation time and uid: the order inside a group.
@@ -51,7 +53,7 @@ pub(super) struct Group {
     members: BTreeMap<Age, Arc<Resolution>>,
     started: BTreeMap<Age, Option<Arc<str>>>,
     faces: Tally<Arc<Resolution>>,
-    gangs: Tally<Gang>,
+    gangs: Tally<Declared>,
     /// Priority classes of waiting pods.
     pub classes: Tally<Option<Arc<str>>>,
     /// Last owner asked for by each waiting pod.
@@ -119,11 +121,11 @@ impl Group {
         self.members.first_key_value().map(|(_, face)| face.as_ref())
     }
 
-    pub fn gang(&self) -> engine::Gang {
+    pub fn gang(&self) -> Gang {
         match self.gangs.last() {
-            None | Some(Gang::Units) => engine::Gang::Units,
-            Some(Gang::All) => engine::Gang::All,
-            Some(Gang::AtLeast(count)) => engine::Gang::AtLeast(*count),
+            None | Some(Declared::Units) => Gang::Units,
+            Some(Declared::All) => Gang::All,
+            Some(Declared::AtLeast(count)) => Gang::AtLeast(*count),
         }
     }
 

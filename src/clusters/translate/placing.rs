@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::api::names;
+use crate::api::released::Released;
 use crate::engine::{NodeId, PodId};
 use crate::grouping::{self, Gang, GroupKey, Member, ObjectKey, Placement, Resolution};
 
-use super::super::facts::{PodFacts, Released, Stage};
+use super::super::facts::{PodFacts, Stage};
 use super::groups::{Membership, Part};
 use super::{Pod, Record, Seat, Translator};
 
@@ -70,7 +71,9 @@ impl Translator {
             }
             Seat::Member(member, node) => {
                 self.groups.leave(member);
-                node.iter().for_each(|&node| self.nodes.leave(node));
+                if let Some(node) = node {
+                    self.nodes.leave(*node);
+                }
             }
         }
     }
@@ -84,10 +87,14 @@ impl Translator {
             Stage::Gated => Part::Waiting(facts.priority_class.clone()),
             _ => Part::Bystander,
         };
-        let face = self.kept_face(before, &part).unwrap_or_else(|| self.face(facts, managed));
+        let namespace_known = self.namespaces.contains_key(&facts.key.namespace);
+        let kept = self.kept_face(before, &part);
+        let informed = kept.is_some() || namespace_known;
+        let face = kept.unwrap_or_else(|| self.face(facts, managed));
         let group = self.groups.id(self.cluster, &face.placement().group);
         let face = self.groups.shared(group, face);
-        Membership { group, age: (facts.created, facts.id), face, part }
+        let informed = informed && face.is_final();
+        Membership { group, age: (facts.created, facts.id), face, part, informed }
     }
 
     /// From the first release on a group keeps its members and their queue, whatever
@@ -96,7 +103,7 @@ impl Translator {
         let Seat::Member(member, _) = before else { return None };
         let frozen = self.groups.get(member.group)?.is_frozen();
         let same = member.part.has_started() == part.has_started();
-        (frozen && same && member.face.is_final()).then(|| Arc::clone(&member.face))
+        (frozen && same && member.informed).then(|| Arc::clone(&member.face))
     }
 
     fn face(&self, facts: &PodFacts, managed: bool) -> Arc<Resolution> {

@@ -9,7 +9,7 @@ use crate::grouping::Resolution;
 
 use super::super::facts::Stage;
 use super::super::strip::uid;
-use super::groups::address;
+use super::groups::{Group, address};
 use super::{Pod, Seat, Translator};
 
 impl Translator {
@@ -20,13 +20,15 @@ impl Translator {
         let dirty = std::mem::take(&mut self.dirty);
         let (here, gone): (Vec<PodId>, Vec<PodId>) =
             dirty.into_iter().partition(|id| self.pods.get(id).is_some_and(Pod::is_member));
-        here.into_iter().for_each(|id| self.tell_pod(id));
+        for id in here {
+            self.tell_pod(id);
+        }
         self.nodes.tell_foreign(&mut self.out.inputs);
-        gone.into_iter().for_each(|id| self.tell_absence(id));
+        for id in gone {
+            self.tell_absence(id);
+        }
         for id in emptied {
-            if self.groups.get(id).is_some_and(super::groups::Group::is_empty)
-                && self.groups.forget(id)
-            {
+            if self.groups.get(id).is_some_and(Group::is_empty) && self.groups.forget(id) {
                 self.out.inputs.push(Input::Name(Name::GroupGone(id)));
             }
         }
@@ -45,7 +47,7 @@ impl Translator {
                 return emptied;
             }
             for id in dirty {
-                if self.groups.get(id).is_some_and(super::groups::Group::is_empty) {
+                if self.groups.get(id).is_some_and(Group::is_empty) {
                     self.groups.index(id, None);
                     emptied.insert(id);
                 } else {
@@ -77,8 +79,10 @@ impl Translator {
             }
         }
         if thawed {
-            let pods: Vec<PodId> = self.groups.get(id).into_iter().flat_map(|g| g.pods()).collect();
-            pods.into_iter().for_each(|pod| self.settle(pod));
+            let pods: Vec<PodId> = self.groups.get(id).into_iter().flat_map(Group::pods).collect();
+            for pod in pods {
+                self.settle(pod);
+            }
         }
     }
 

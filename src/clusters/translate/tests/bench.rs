@@ -249,7 +249,7 @@ impl Mirror {
                 self.queue_of(&config);
                 self.groups.insert(id, config);
             }
-            Event::PodChanged(id, config) => self.pod_changed(id, config),
+            Event::PodChanged(id, config) => self.pod_changed(id, &config),
             Event::PodRemoved(id) => {
                 let pod = self.pods.remove(&id).expect("an unknown pod is gone");
                 self.pod_names.remove(&id);
@@ -260,7 +260,7 @@ impl Mirror {
         }
     }
 
-    fn pod_changed(&mut self, id: PodId, config: PodConfig) {
+    fn pod_changed(&mut self, id: PodId, config: &PodConfig) {
         assert!(self.pod_names.contains_key(&id), "a pod before its name");
         assert!(self.groups.contains_key(&config.group), "a pod before its group");
         self.amounts(&config.cost);
@@ -386,7 +386,9 @@ impl Bench {
 
     pub fn see(&mut self, observation: Observation) {
         let Output { inputs, look_ups } = self.translator.observe(self.now, observation);
-        inputs.into_iter().for_each(|input| self.mirror.take(input));
+        for input in inputs {
+            self.mirror.take(input);
+        }
         self.asked.extend(look_ups);
     }
 
@@ -427,7 +429,9 @@ impl Bench {
 
     pub fn list(&mut self, watch: Watch, observations: Vec<Observation>) {
         self.see(Observation::ListStarted(watch));
-        observations.into_iter().for_each(|observation| self.see(observation));
+        for observation in observations {
+            self.see(observation);
+        }
         self.see(Observation::ListDone(watch));
     }
 

@@ -1,2 +1,4 @@
 mod bench;
 mod cases;
+mod orders;
+mod owners;
