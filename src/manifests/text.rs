@@ -6,8 +6,7 @@ use super::values::Values;
 use super::{crds, gate_policy, guard, mutating, owners, validating};
 
 /// First line of each file.
-const HEADER: &str =
-    "# Generated from src/manifests; see there for changes.\n";
+const HEADER: &str = "# Generated from src/manifests; see there for changes.\n";
 
 /// Words that stand for Helm expressions until the text is made. They need no
 /// quotes in YAML, so neither do the expressions.

@@ -15,15 +15,16 @@ use tokio::sync::{mpsc, watch};
 
 use crate::api::names::{VERSION, VISIBILITY_GROUP};
 use crate::certs::{Names, Resolver, files, inject, store};
+use crate::clusters;
 use crate::control::{self, Edges};
 use crate::engine::event::Input;
 use crate::engine::{ClusterId, Millis};
 use crate::manifests::names::{CONFIGURATION, VISIBILITY_SERVICE, WEBHOOK_SERVICE};
 use crate::release::{self, Clients, Settings, Writer};
 use crate::report::health::Health;
+use crate::report::{frontproxy, metrics, serve, visibility};
 use crate::runtime::Supervisor;
 use crate::view::{self, Published};
-use crate::{clusters, report};
 
 use super::{Common, clock, listen, now};
 
@@ -105,9 +106,35 @@ fn faces(
     supervisor: &mut Supervisor,
 ) -> anyhow::Result<()> {
     let health = health(&core, resolver.clone());
-    let _ = (args, client, health, supervisor, listen, report::human);
-    drop(core.counters);
+    let authorizer = Arc::new(visibility::Apiserver::new(client.clone()));
+    let app = visibility::Visibility::new(core.published.clone(), authorizer);
+    let proxy = Arc::new(frontproxy::FrontProxy::default());
+    let router = frontproxy::authenticated(visibility::router(app, &health), proxy.clone());
+    let tls = frontproxy::server_config(resolver.clone(), proxy.clone())?;
+    let listener = listen(&args.visibility_listen)?;
+    let serving = serve::tls(listener, tls, router, supervisor.token());
+    supervisor.spawn("aggregated API", serving);
+    let stop = supervisor.token();
+    let settings =
+        async move { stop.run_until_cancelled(frontproxy::keep_current(client, proxy)).await };
+    supervisor.spawn("front proxy settings", endless(async { settings.await.unwrap_or_default() }));
+    let counters = core.counters;
+    let writes: metrics::Writes = Arc::new(move || written(counters.read()));
+    let router = metrics::router(core.published, writes, &health);
+    let serving = serve::plain(listen(&args.health_listen)?, router, supervisor.token());
+    supervisor.spawn("metrics and health", serving);
     Ok(())
+}
+
+fn written(counts: release::Counts) -> metrics::Written {
+    metrics::Written {
+        patches: counts.patches,
+        retries: counts.retries,
+        events: counts.events,
+        events_dropped: counts.events_dropped,
+        statuses: counts.statuses,
+        status_failures: counts.status_failures,
+    }
 }
 
 fn health(core: &Core, resolver: Arc<Resolver>) -> Health {
