@@ -9,4 +9,5 @@ mod bad_input;
 mod charts;
 mod clusters;
 mod kinds;
+mod visibility;
 mod writer;

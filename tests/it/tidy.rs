@@ -18,7 +18,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("admission", &["api", "quantity", "grouping", "view"]),
     ("control", &["engine", "view"]),
     ("release", &["api", "quantity", "engine::action", "engine::event", "engine::model"]),
-    ("report", &["api", "view", "engine::reason", "engine::event"]),
+    ("report", &["api", "quantity", "view", "engine::reason", "engine::event"]),
     ("certs", &["api"]),
     ("runtime", &[]),
 ];

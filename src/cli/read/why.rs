@@ -3,7 +3,7 @@
 use clap::Args;
 use kube::Client;
 
-use crate::api::names::VISIBILITY_GROUP;
+use crate::api::names::{SYSTEM_NAMESPACES, VISIBILITY_GROUP};
 use crate::cli::output::{Format, Printed, Table, machine, or_none};
 use crate::cli::{Connect, Failure};
 use crate::report::visibility::objects::{Explanation, Group, QueueStep, Wait};
@@ -79,6 +79,9 @@ fn not_found(missing: &Missing, object: &ObjectName, namespace: &str) -> Failure
         Missing::Namespace => format!("there is no namespace {namespace:?}"),
         Missing::Kind => format!("the cluster has no kind {:?}", object.kind),
         Missing::Object => format!("there is no {name} in namespace {namespace:?}"),
+        Missing::OptIn if SYSTEM_NAMESPACES.contains(&namespace) => {
+            format!("Tidegate never looks at namespace {namespace:?}: it is the system's")
+        }
         Missing::OptIn => format!(
             "Tidegate does not look at namespace {namespace:?}, which has not opted in: kubectl label \
              namespace {namespace} tidegate.dev/managed=true"
