@@ -139,6 +139,10 @@ impl FrontProxy {
         self.0.load().is_some()
     }
 
+    fn current(&self) -> Result<Arc<Trust>, Rejected> {
+        self.0.load_full().ok_or(Rejected::NotLoaded)
+    }
+
     /// Whether this chain, leaf first, is the front proxy's now.
     pub(super) fn verify(
         &self,
@@ -146,15 +150,7 @@ impl FrontProxy {
         rest: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<(), Rejected> {
-        let trust = self.0.load_full().ok_or(Rejected::NotLoaded)?;
-        trust.verifier.verify_client_cert(leaf, rest, now)?;
-        let allowed = &trust.settings.allowed_names;
-        let name = common_name(leaf)?;
-        if allowed.is_empty() || allowed.contains(&name) {
-            Ok(())
-        } else {
-            Err(Rejected::Name(name))
-        }
+        self.current()?.verify(leaf, rest, now)
     }
 
     /// Who asks, by the headers of a request whose connection presented `chain` (DER,
@@ -162,9 +158,27 @@ impl FrontProxy {
     pub fn identify(&self, chain: &[Vec<u8>], headers: &HeaderMap) -> Result<Identity, Rejected> {
         let chain: Vec<_> = chain.iter().map(|der| CertificateDer::from(&**der)).collect();
         let (leaf, rest) = chain.split_first().ok_or(Rejected::NoCertificate)?;
-        self.verify(leaf, rest, UnixTime::now())?;
-        let trust = self.0.load_full().ok_or(Rejected::NotLoaded)?;
+        let trust = self.current()?;
+        trust.verify(leaf, rest, UnixTime::now())?;
         trust.settings.headers.identity(headers).ok_or(Rejected::NoUser)
+    }
+}
+
+impl Trust {
+    fn verify(
+        &self,
+        leaf: &CertificateDer<'_>,
+        rest: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Rejected> {
+        self.verifier.verify_client_cert(leaf, rest, now)?;
+        let allowed = &self.settings.allowed_names;
+        let name = common_name(leaf)?;
+        if allowed.is_empty() || allowed.contains(&name) {
+            Ok(())
+        } else {
+            Err(Rejected::Name(name))
+        }
     }
 }
 
