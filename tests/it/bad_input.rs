@@ -288,7 +288,8 @@ async fn owners_five_levels_up_and_in_a_cycle_are_resolved() -> Result<()> {
     let mut above: Option<Value> = None;
     for level in 0..5 {
         let name = format!("level-{level}");
-        let mut map = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name},
+        // A ReplicaSet would let go of a pod that its selector does not match.
+        let mut map = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
             "spec": {"replicas": 0, "selector": {"matchLabels": {"level": name}}, "template": {
                 "metadata": {"labels": {"level": name}},
                 "spec": {"containers": [{"name": "app", "image": "pause"}]}}}});
@@ -297,7 +298,7 @@ async fn owners_five_levels_up_and_in_a_cycle_are_resolved() -> Result<()> {
             None => map["metadata"]["labels"] = json!({"tidegate.dev/queue": "bad-levels-top"}),
         }
         let made = lab.create(map).await?;
-        above = Some(owner("apps/v1", "ReplicaSet", &name, &made.uid().context("no uid")?));
+        above = Some(owner("apps/v1", "Deployment", &name, &made.uid().context("no uid")?));
     }
     lab.create(owned_by("deep", &above.context("no owner")?)).await?;
     lab.why_says("pod/deep", "bad-levels-top").await?;

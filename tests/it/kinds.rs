@@ -16,9 +16,9 @@ use crate::support::{
     wait,
 };
 
-/// A queue with room for one CPU, and a pod that takes it.
+/// A queue with room for one pod, and a pod that takes it: some samples ask no CPU at all.
 async fn full_lab(name: &str) -> Result<Lab> {
-    let lab = Lab::new(name, json!({"limit": {"cpu": "1"}})).await?;
+    let lab = Lab::new(name, json!({"limit": {"cpu": "1", "pods": "1"}})).await?;
     lab.create(bare_pod("blocker", "1")).await?;
     lab.released(&["blocker"]).await?;
     Ok(lab)
