@@ -97,9 +97,9 @@ impl Board {
         self.looks
     }
 
-    /// Whether the controller shows the object.
+    /// Whether the controller shows the object. Runs of a CronJob come when it is time.
     pub fn knows(&self, work: &Work) -> bool {
-        self.groups.iter().any(|group| {
+        work.kind == "CronJob" || self.groups.iter().any(|group| {
             let root = &group["root"];
             root["kind"] == work.kind
                 && root["name"] == work.object
