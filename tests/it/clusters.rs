@@ -20,11 +20,11 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::cluster::{Cluster, Options};
+use crate::support::cluster::{Cluster, Component, Options};
 
 const NAMESPACE: &str = "clusters";
 /// Longest wait for one thing to become known.
-const SOON: Duration = Duration::from_mins(1);
+const SOON: Duration = Duration::from_mins(2);
 
 /// What has been told so far, kept as the engine and the view keep it.
 #[derive(Default)]
@@ -94,26 +94,48 @@ struct Followed {
     told: Told,
     cancel: CancellationToken,
     task: JoinHandle<Result<(), clusters::ClusterError>>,
-    _cluster: Cluster,
+    cluster: Cluster,
 }
 
 impl Followed {
-    async fn start() -> Result<Self> {
+    /// Follows a new cluster, as its administrator or as this user.
+    async fn start(user: Option<&str>) -> Result<Self> {
         let cluster = tokio::task::spawn_blocking(|| Cluster::start(&Options::default())).await??;
         let client = cluster.client().await?;
-        let crds: Api<DynamicObject> = Api::all_with(
-            client.clone(),
-            &kind("apiextensions.k8s.io/v1", "CustomResourceDefinition"),
-        );
+        let kind = kind("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+        let crds: Api<DynamicObject> = Api::all_with(client.clone(), &kind);
         crds.create(&PostParams::default(), &serde_json::from_value(json!(Queue::crd()))?).await?;
+        let mut config = cluster.config().await?;
+        config.auth_info.impersonate = user.map(str::to_owned);
         let (sender, inbox) = mpsc::channel(1_000);
         let cancel = CancellationToken::new();
-        let following = clusters::run(client.clone(), ClusterId(0), sender, cancel.clone());
+        let following =
+            clusters::run(Client::try_from(config)?, ClusterId(0), sender, cancel.clone());
         let task = tokio::spawn(following);
-        let told = Told::default();
-        let mut followed = Self { client, inbox, told, cancel, task, _cluster: cluster };
+        let mut followed = Self { client, inbox, told: Told::default(), cancel, task, cluster };
+        followed.create(namespace(true)).await?;
+        if let Some(user) = user {
+            followed.allow(user, "watcher", &["pods", "nodes", "namespaces", "queues"]).await?;
+        }
         followed.until("synced", |told| told.synced).await?;
         Ok(followed)
+    }
+
+    /// Lets a user read these resources of any group.
+    async fn allow(&self, user: &str, name: &str, resources: &[&str]) -> Result<()> {
+        let api = "rbac.authorization.k8s.io";
+        self.create(json!({
+            "apiVersion": format!("{api}/v1"), "kind": "ClusterRole", "metadata": {"name": name},
+            "rules": [{"apiGroups": ["*"], "resources": resources, "verbs": ["get", "list", "watch"]}],
+        }))
+        .await?;
+        self.create(json!({
+            "apiVersion": format!("{api}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": name},
+            "subjects": [{"apiGroup": api, "kind": "User", "name": user}],
+        }))
+        .await?;
+        Ok(())
     }
 
     /// Takes inputs until the condition holds.
@@ -201,13 +223,42 @@ fn served(kind: &str, name: &str, queue: Option<&str>) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn built_in_kinds_of_a_real_control_plane_become_groups_with_queues() -> Result<()> {
-    let mut followed = Followed::start().await?;
-    followed.create(namespace(true)).await?;
+    let mut followed = Followed::start(None).await?;
     deployments_and_sets(&mut followed).await?;
     scheduled_and_manual_jobs(&mut followed).await?;
     a_relabelled_job(&mut followed).await?;
     a_kind_made_up_later(&mut followed).await?;
     running_pods(&mut followed).await?;
+    followed.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_missing_right_is_named_and_used_as_soon_as_it_is_granted() -> Result<()> {
+    let mut followed = Followed::start(Some("limited")).await?;
+    let spec = json!({"template": template("secret", "Never")});
+    followed.create(object("batch/v1", "Job", "secret", Some("a"), &spec)).await?;
+    followed.until_pods("secret-", &["Job/secret house gated"]).await?;
+    let rule = r#"{apiGroups: ["batch"], resources: ["jobs"], verbs: ["get"]}"#;
+    let evidence = followed.told.group_names.values().flat_map(|name| &name.evidence);
+    assert_eq!(evidence.filter(|sentence| sentence.contains(rule)).count(), 1);
+    followed.allow("limited", "jobs", &["jobs"]).await?;
+    followed.until_pods("secret-", &["Job/secret a gated"]).await?;
+    followed.stop().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_apiserver_that_goes_away_is_followed_again() -> Result<()> {
+    let mut followed = Followed::start(None).await?;
+    let spec = json!({"template": template("j", "Never")});
+    followed.create(object("batch/v1", "Job", "before", Some("a"), &spec)).await?;
+    followed.until_pods("before-", &["Job/before a gated"]).await?;
+    followed.cluster.kill(Component::ApiServer).await?;
+    followed.cluster.start_component(Component::ApiServer).await?;
+    let jobs = followed.api("batch/v1", "Job");
+    jobs.delete("before", &DeleteParams::foreground()).await?;
+    followed.create(object("batch/v1", "Job", "after", Some("b"), &spec)).await?;
+    followed.until_pods("after-", &["Job/after b gated"]).await?;
+    followed.until_pods("before-", &[]).await?;
     followed.stop().await
 }
 

@@ -20,8 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::api::names;
-use crate::engine::event::{Event, Input, PodConfig};
-use crate::engine::{ClusterId, GroupId, Millis, NodeId, PodId, Vector};
+use crate::engine::event::{Event, Input};
+use crate::engine::{ClusterId, GroupId, Millis, NodeId, PodId, PodState, Vector};
 use crate::grouping::ObjectKey;
 
 use super::facts::{NamespaceFacts, NodeFacts, Observation, PodFacts, QueueFacts, Watch};
@@ -66,11 +66,23 @@ pub struct Translator {
 /// A pod in one list or both: its label may have changed between them.
 #[derive(Debug, Default)]
 struct Pod {
-    managed: Option<Record>,
-    other: Option<Record>,
+    managed: Slot,
+    other: Slot,
     seat: Seat,
     /// As the engine knows it.
-    told: Option<PodConfig>,
+    told: Option<Told>,
+}
+
+/// A pod's place in one list. Most pods are in one only.
+type Slot = Option<Box<Record>>;
+
+/// What of a pod's configuration changes while its record does not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Told {
+    group: GroupId,
+    state: PodState,
+    /// The record has changed since.
+    stale: bool,
 }
 
 /// A pod as one list has it.
@@ -242,23 +254,25 @@ impl Translator {
         }
     }
 
-    fn pod(&mut self, mut facts: PodFacts, list: impl Fn(&mut Pod) -> &mut Option<Record>) {
+    fn pod(&mut self, mut facts: PodFacts, list: impl Fn(&mut Pod) -> &mut Slot) {
         let id = facts.id;
         let amounts = std::mem::take(&mut facts.cost);
         let cost = self.resources.vector(&amounts, &mut self.out.inputs);
         let namespace = Arc::clone(&facts.key.namespace);
         self.by_namespace.entry(namespace).or_default().insert(id);
-        let record = Some(Record { facts, cost });
-        let slot = list(self.pods.entry(id).or_default());
-        if *slot != record {
-            *slot = record;
+        let record = Some(Box::new(Record { facts, cost }));
+        let pod = self.pods.entry(id).or_default();
+        if *list(pod) != record {
+            *list(pod) = record;
+            pod.outdate();
             self.settle(id);
         }
     }
 
-    fn pod_gone(&mut self, id: PodId, list: impl Fn(&mut Pod) -> &mut Option<Record>) {
+    fn pod_gone(&mut self, id: PodId, list: impl Fn(&mut Pod) -> &mut Slot) {
         let Some(pod) = self.pods.get_mut(&id) else { return };
         if let Some(gone) = list(pod).take() {
+            pod.outdate();
             self.settle(id);
             self.forget_address(id, &gone.facts.key.namespace);
         }
@@ -280,7 +294,7 @@ impl Translator {
     fn pods_vanished(
         &mut self,
         mentioned: &BTreeSet<Mention>,
-        list: impl Fn(&mut Pod) -> &mut Option<Record> + Copy,
+        list: impl Fn(&mut Pod) -> &mut Slot + Copy,
     ) {
         let ids: Vec<PodId> = self.pods.keys().copied().collect();
         for id in ids.into_iter().filter(|&id| !mentioned.contains(&Mention::Pod(id))) {

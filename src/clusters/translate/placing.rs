@@ -14,8 +14,15 @@ use super::{Pod, Record, Seat, Translator};
 impl Pod {
     /// The record that counts; whether it is that of a managed pod.
     pub(super) fn record(&self) -> Option<(&Record, bool)> {
-        let managed = self.managed.as_ref().map(|record| (record, true));
-        managed.or_else(|| self.other.as_ref().map(|record| (record, false)))
+        let managed = self.managed.as_deref().map(|record| (record, true));
+        managed.or_else(|| self.other.as_deref().map(|record| (record, false)))
+    }
+
+    /// Notes that a record changed.
+    pub(super) fn outdate(&mut self) {
+        if let Some(told) = &mut self.told {
+            told.stale = true;
+        }
     }
 }
 

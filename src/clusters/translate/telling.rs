@@ -10,7 +10,7 @@ use crate::grouping::Resolution;
 use super::super::facts::Stage;
 use super::super::strip::uid;
 use super::groups::{Group, address};
-use super::{Pod, Seat, Translator};
+use super::{Pod, Seat, Told, Translator};
 
 impl Translator {
     /// Tells all that changed: groups before their pods, new charges before the end of
@@ -122,25 +122,31 @@ impl Translator {
 
     fn tell_pod(&mut self, id: PodId) {
         let Some(pod) = self.pods.get(&id) else { return };
-        let (Some(config), Some((record, _))) = (pod.config(), pod.record()) else { return };
-        if pod.told.as_ref() == Some(&config) {
+        let (Some(told), Some((record, _))) = (pod.to_tell(), pod.record()) else { return };
+        if pod.told == Some(told) {
             return;
         }
-        let before = pod.told.as_ref().map(|told| told.group);
+        let before = pod.told.map(|told| told.group);
+        let config = PodConfig {
+            group: told.group,
+            cost: record.cost.clone(),
+            priority: record.facts.priority,
+            created: record.facts.created,
+            state: told.state,
+        };
         if before.is_none() {
             let name = Name::Pod(id, address(self.cluster, &record.facts.key));
             self.out.inputs.push(Input::Name(name));
         }
-        if before != Some(config.group) {
-            self.count(config.group, 1);
-            self.tell_group(config.group);
+        if before != Some(told.group) {
+            self.count(told.group, 1);
+            self.tell_group(told.group);
         }
-        let to = config.group;
         if let Some(pod) = self.pods.get_mut(&id) {
-            pod.told = Some(config.clone());
+            pod.told = Some(told);
         }
         self.say(Event::PodChanged(id, config));
-        if let Some(before) = before.filter(|&before| before != to) {
+        if let Some(before) = before.filter(|&before| before != told.group) {
             self.count(before, -1);
         }
     }
@@ -174,8 +180,8 @@ impl Pod {
         matches!(self.seat, Seat::Member(..))
     }
 
-    /// The pod as the engine should know it.
-    fn config(&self) -> Option<PodConfig> {
+    /// What the engine should know of the pod beside its record.
+    fn to_tell(&self) -> Option<Told> {
         let Seat::Member(member, node) = &self.seat else { return None };
         let (record, _) = self.record()?;
         let state = match (&record.facts.stage, node) {
@@ -186,12 +192,6 @@ impl Pod {
             }
             (Stage::Bound { .. } | Stage::Ended, _) => PodState::Ended,
         };
-        Some(PodConfig {
-            group: member.group,
-            cost: record.cost.clone(),
-            priority: record.facts.priority,
-            created: record.facts.created,
-            state,
-        })
+        Some(Told { group: member.group, state, stale: false })
     }
 }
