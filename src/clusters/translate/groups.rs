@@ -63,9 +63,6 @@ pub(super) struct Group {
     pub queue_name: Option<Arc<str>>,
     pub config: Option<GroupConfig>,
     pub name: Option<GroupName>,
-    /// Pods that the engine has in it, and whether it has `config`.
-    pub told_members: usize,
-    pub told: bool,
 }
 
 impl Group {
@@ -82,8 +79,6 @@ impl Group {
             queue_name: None,
             config: None,
             name: None,
-            told_members: 0,
-            told: false,
         }
     }
 

@@ -72,26 +72,14 @@ impl Translator {
         let root = group.root().map(|root| uid(&root.uid)).unwrap_or_default();
         let config = Some(GroupConfig { cluster, root, queue: assignment, gang: group.gang() });
         if group.config != config {
-            group.config = config;
-            group.told = false;
-            if group.told_members > 0 {
-                self.tell_group(id);
-            }
+            group.config.clone_from(&config);
+            self.out.inputs.extend(config.map(|c| Input::Event(Event::GroupChanged(id, c))));
         }
         if thawed {
             let pods: Vec<PodId> = self.groups.get(id).into_iter().flat_map(Group::pods).collect();
             for pod in pods {
                 self.settle(pod);
             }
-        }
-    }
-
-    fn tell_group(&mut self, id: GroupId) {
-        let Some(group) = self.groups.get_mut(id) else { return };
-        if !group.told {
-            group.told = true;
-            let config = group.config.clone();
-            self.out.inputs.extend(config.map(|c| Input::Event(Event::GroupChanged(id, c))));
         }
     }
 
@@ -126,7 +114,6 @@ impl Translator {
         if pod.told == Some(told) {
             return;
         }
-        let before = pod.told.map(|told| told.group);
         let config = PodConfig {
             group: told.group,
             cost: record.cost.clone(),
@@ -134,21 +121,14 @@ impl Translator {
             created: record.facts.created,
             state: told.state,
         };
-        if before.is_none() {
+        if pod.told.is_none() {
             let name = Name::Pod(id, address(self.cluster, &record.facts.key));
             self.out.inputs.push(Input::Name(name));
-        }
-        if before != Some(told.group) {
-            self.count(told.group, 1);
-            self.tell_group(told.group);
         }
         if let Some(pod) = self.pods.get_mut(&id) {
             pod.told = Some(told);
         }
         self.say(Event::PodChanged(id, config));
-        if let Some(before) = before.filter(|&before| before != told.group) {
-            self.count(before, -1);
-        }
     }
 
     /// A pod that is foreign now or that is gone.
@@ -158,19 +138,8 @@ impl Translator {
         if pod.record().is_none() {
             self.pods.remove(&id);
         }
-        if let Some(told) = told {
+        if told.is_some() {
             self.say(Event::PodRemoved(id));
-            self.count(told.group, -1);
-        }
-    }
-
-    /// Counts a group's pods as the engine does, which forgets a group that it sees empty.
-    fn count(&mut self, id: GroupId, change: isize) {
-        if let Some(group) = self.groups.get_mut(id) {
-            group.told_members = group.told_members.saturating_add_signed(change);
-            if change < 0 && group.told_members == 0 {
-                group.told = false;
-            }
         }
     }
 }

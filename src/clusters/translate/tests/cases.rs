@@ -323,17 +323,25 @@ fn nothing_is_said_twice() {
 }
 
 #[test]
-fn a_swap_of_members_between_two_groups_loses_no_group() {
+fn a_pod_that_is_resized_while_it_waits_costs_the_new_amount() {
+    let mut bench = Bench::furnished();
+    bench.managed(&pod("p"));
+    bench.managed(&pod("p").set("/spec/containers/0/resources/requests/cpu", json!("3")));
+    let facts = bench.mirror.facts();
+    assert!(facts.iter().any(|fact| fact.contains("cost cpu:3000,pods:1")), "{facts:?}");
+}
+
+#[test]
+fn pods_move_between_named_groups() {
     let mut bench = Bench::furnished();
     let join = |name: &str, group: &str| pod(name).annotated("tidegate.dev/group", group);
-    bench.owner(&owner("Job/x").annotated("tidegate.dev/group", "one"));
-    bench.owner(&owner("Job/y").annotated("tidegate.dev/group", "two"));
-    bench.managed(&pod("p").by("Job/x"));
-    bench.managed(&pod("q").by("Job/y"));
-    bench.answer_all();
-    bench.managed(&join("p", "two").by("Job/x"));
-    bench.managed(&join("q", "one").by("Job/y"));
+    bench.managed(&join("p", "one"));
+    bench.managed(&join("q", "two"));
+    bench.managed(&join("p", "two"));
+    bench.managed(&join("q", "one"));
     assert_eq!(bench.mirror.groups.len(), 2);
+    bench.managed(&join("q", "two"));
+    assert_eq!(bench.mirror.groups.len(), 1);
 }
 
 #[test]

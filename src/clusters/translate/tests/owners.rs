@@ -34,6 +34,42 @@ fn a_root_relabelled_after_the_first_release_moves_nothing() {
 }
 
 #[test]
+fn an_adoption_seen_after_the_first_release_splits_no_group() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("DaskWorkerGroup/w"));
+    bench.managed(&pod("p").by("DaskWorkerGroup/w"));
+    bench.managed(&pod("q").by("DaskWorkerGroup/w").born(1));
+    bench.answer_all();
+    bench.now = 5_000;
+    let reads = bench.translator.due(bench.now);
+    bench.managed(&pod("p").by("DaskWorkerGroup/w").released("house", "DaskWorkerGroup/w"));
+    bench.owner(&owner("DaskWorkerGroup/w").by("DaskCluster/c"));
+    bench.owner(&owner("DaskCluster/c"));
+    bench.asked.extend(reads);
+    bench.answer_all();
+    assert_eq!(
+        bench.pods(),
+        [
+            "ns/p: Released { held: false } in DaskWorkerGroup/w for house Units",
+            "ns/q: Gated in DaskWorkerGroup/w for house Units"
+        ]
+    );
+}
+
+#[test]
+fn what_changed_while_work_ran_counts_when_none_of_it_is_left() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("Job/j"));
+    bench.managed(&pod("p").by("Job/j").released("house", "Job/j"));
+    bench.managed(&pod("q").by("Job/j").born(1));
+    bench.answer_all();
+    bench.see(seen_namespace(&namespace("ns").managed().queue("other")));
+    assert_eq!(bench.pods()[1], "ns/q: Gated in Job/j for house Units");
+    bench.see(Observation::ManagedPodGone(pod("p").id()));
+    assert_eq!(bench.pods(), ["ns/q: Gated in Job/j for other Units"]);
+}
+
+#[test]
 fn when_all_that_was_released_is_gone_the_rest_follows_its_root_again() {
     let mut bench = Bench::furnished();
     bench.owner(&owner("Job/j").queue("a"));
