@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::action::{Action, Release};
 use crate::engine::event::{Event, Input, Outcome};
-use crate::engine::{Decision, Engine, Millis};
+use crate::engine::{Decision, Engine, Millis, PodId};
 use crate::view::{Names, Published, Totals, View};
 
 use notices::Notices;
@@ -153,11 +153,15 @@ impl Control {
             match input {
                 Input::Name(name) => self.names.learn(name),
                 Input::Event(event) => self.apply(now, event),
+                Input::Refusal(pod, why) => self.refused(pod, why),
             }
         }
     }
 
     fn apply(&mut self, now: Millis, event: Event) {
+        if let Event::NodeRemoved(node) = event {
+            self.names.forget_node(node);
+        }
         let gone = match &event {
             Event::Outcome(_, Outcome::Released) => {
                 self.totals.released += 1;
@@ -182,6 +186,12 @@ impl Control {
         if let Some(pod) = gone {
             self.names.forget_pod(pod);
         }
+    }
+
+    fn refused(&mut self, pod: PodId, why: Arc<str>) {
+        let Some(group) = self.engine.group_of(pod) else { return };
+        self.outbox.extend(self.notices.refused(&self.names, group, &why));
+        self.names.refused(group, why);
     }
 
     fn decide(&mut self, now: Millis) {

@@ -14,7 +14,11 @@ enum Kind {
     Queued,
     Blocked,
     Released,
+    Refused,
 }
+
+/// Events of a group, whatever happens to it.
+const MOST: usize = 3;
 
 /// Which groups were told what.
 #[derive(Debug)]
@@ -30,7 +34,8 @@ impl Notices {
     }
 
     fn first(&mut self, root: &ObjectRef, kind: Kind) -> bool {
-        self.told.entry(root.address.uid.clone()).or_default().insert(kind)
+        let told = self.told.entry(root.address.uid.clone()).or_default();
+        told.len() < MOST && told.insert(kind)
     }
 
     /// A group was let go for the first time.
@@ -50,6 +55,19 @@ impl Notices {
             }
         }
         actions
+    }
+
+    /// A group's release was refused for the first time.
+    pub(super) fn refused(&mut self, names: &Names, group: GroupId, why: &str) -> Option<Action> {
+        let group = names.group(group)?;
+        self.first(&group.root, Kind::Refused).then(|| {
+            notice(
+                &group.root,
+                true,
+                "ReleaseRefused",
+                format!("its gate could not be opened: {why}"),
+            )
+        })
     }
 
     /// Groups that have begun to wait, and those that wait for somebody to act.

@@ -14,6 +14,8 @@ pub enum Input {
     Event(Event),
     /// Who an id stands for, for people. The engine never sees it.
     Name(Name),
+    /// Why a pod's release was refused, for people. The engine never sees it.
+    Refusal(PodId, Arc<str>),
 }
 
 /// Everything the engine can be told.

@@ -119,6 +119,12 @@ impl Engine {
         self.tree.path(queue)
     }
 
+    /// The group of a pod.
+    #[must_use]
+    pub fn group_of(&self, pod: PodId) -> Option<GroupId> {
+        self.pods.get(&pod).map(|pod| pod.config.group)
+    }
+
     /// Creation time of a pod.
     #[must_use]
     pub fn created(&self, pod: PodId) -> Option<Millis> {

@@ -155,6 +155,32 @@ fn a_refused_release_gives_its_room_back_and_is_tried_again_later() {
 }
 
 #[test]
+fn a_pod_that_was_gone_frees_its_room_and_its_group_lives_on() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(1000));
+    let group = world.group(1, Assignment::Queue(queue), Gang::Units);
+    let first = world.pod(group, |_| {});
+    assert_eq!(world.decide(), [first]);
+    world.apply(Event::Outcome(first, Outcome::Gone));
+    let replacement = world.pod(group, |_| {});
+    assert_eq!(world.decide(), [replacement]);
+    world.apply(Event::PodRemoved(first));
+    assert_eq!(world.engine.groups.len(), 1);
+}
+
+#[test]
+fn what_runs_in_a_queue_it_may_not_use_is_still_charged_there() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(1000));
+    let forbidden = Assignment::Forbidden(queue, Forbidden::Namespace);
+    let group = world.group(1, forbidden, Gang::Units);
+    world.pod(group, |pod| pod.state = bound(1));
+    let waits = world.single(queue, |_| {});
+    assert_eq!(world.decide(), []);
+    assert_eq!(world.code(waits), "QueueLimit");
+}
+
+#[test]
 fn priority_goes_first_then_age_then_uid() {
     let mut world = World::new(100_000);
     let queue = world.queue(1, |q| q.limit = cpu(0));

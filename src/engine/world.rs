@@ -287,7 +287,12 @@ impl Engine {
                 pod.release = ReleaseState::Done;
                 return;
             }
-            Outcome::Gone => return self.remove_pod(id),
+            Outcome::Gone => {
+                // Its deletion is still on its way from the watch; until then it has ended.
+                pod.release = ReleaseState::Done;
+                pod.config.state = PodState::Ended;
+                return self.recharge(id);
+            }
             Outcome::Refused { retry_at } if pod.release == ReleaseState::Sent => {
                 pod.release = ReleaseState::None;
                 pod.retry_at = Some(*retry_at);
@@ -347,8 +352,8 @@ impl Engine {
             }
         };
         let queue = match self.groups.get(&pod.config.group)?.config.queue {
-            Assignment::Queue(queue) => Some(queue),
-            _ => None,
+            Assignment::Queue(queue) | Assignment::Forbidden(queue, _) => Some(queue),
+            Assignment::Unresolved | Assignment::Unnamed => None,
         };
         Some(Charge { queue, takes_capacity, cost: pod.config.cost.clone() })
     }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::action::{Action, Notice, QueueStatus, Release};
-use crate::engine::event::{Event, Input, ObjectRef, Outcome};
+use crate::engine::event::{Event, Input, Outcome};
 use crate::engine::{ClusterId, Millis, PodId};
 
 use super::counters::{Counters, count};
@@ -196,9 +196,7 @@ impl Dispatch {
             }
             Finished::Refused { release, error, retry_at, times } => {
                 self.warn(now, &release, times, &error);
-                if times == 1 {
-                    self.tell(refusal(&release, &error));
-                }
+                self.outbox.push_back(Input::Refusal(pod, error.to_string().into()));
                 self.report(pod, Outcome::Refused { retry_at });
             }
         }
@@ -222,22 +220,5 @@ impl Dispatch {
         self.warn_at = now.saturating_add(WARN_EVERY);
         let refused = self.counters.read().refusals;
         tracing::warn!(namespace, name, times, refused, %error, "release_refused");
-    }
-}
-
-/// Told on the pod itself, once: the group's own Events are the control loop's.
-fn refusal(release: &Release, error: &ReleaseError) -> Notice {
-    Notice {
-        about: ObjectRef {
-            address: release.address.clone(),
-            api_version: "v1".into(),
-            kind: "Pod".into(),
-        },
-        warning: true,
-        reason: "ReleaseRefused",
-        message: format!(
-            "queue {:?} released this pod, but its gate could not be opened: {error}",
-            &*release.queue
-        ),
     }
 }

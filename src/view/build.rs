@@ -145,7 +145,7 @@ fn group_row(
         state: state(group),
         wait: group.reason.map(|reason| Wait {
             code: reason.code(),
-            message: names.sentence(&reason, now),
+            message: names.wait(group.id, &reason, now),
             remedy: names.remedy(&reason),
             needs_action: reason.needs_action(),
             settled: !reason.is_passing(),

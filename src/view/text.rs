@@ -19,6 +19,7 @@ pub struct Names {
     nodes: BTreeMap<NodeId, Arc<str>>,
     groups: BTreeMap<GroupId, Arc<GroupName>>,
     pods: BTreeMap<PodId, Address>,
+    refusals: BTreeMap<GroupId, Arc<str>>,
 }
 
 impl Names {
@@ -29,14 +30,27 @@ impl Names {
             Name::Queue(id, name) => drop(self.queues.insert(id, name)),
             Name::Node(id, name) => drop(self.nodes.insert(id, name)),
             Name::Group(id, name) => drop(self.groups.insert(id, Arc::new(name))),
-            Name::GroupGone(id) => drop(self.groups.remove(&id)),
+            Name::GroupGone(id) => {
+                self.groups.remove(&id);
+                self.refusals.remove(&id);
+            }
             Name::Pod(id, address) => drop(self.pods.insert(id, address)),
         }
+    }
+
+    /// Remembers why a release of a group was last refused.
+    pub fn refused(&mut self, group: GroupId, why: Arc<str>) {
+        self.refusals.insert(group, why);
     }
 
     /// Forgets a pod that is gone.
     pub fn forget_pod(&mut self, id: PodId) {
         self.pods.remove(&id);
+    }
+
+    /// Forgets a node that is gone.
+    pub fn forget_node(&mut self, id: NodeId) {
+        self.nodes.remove(&id);
     }
 
     /// Where a pod is.
@@ -78,6 +92,16 @@ impl Names {
     pub fn mentioned(&self, vector: &Vector) -> Amounts {
         let name = |id| self.resource(id);
         vector.iter().map(|(id, units)| (name(id), quantity::format(&name(id), units))).collect()
+    }
+
+    /// Why a group waits, as a sentence with its numbers.
+    #[must_use]
+    pub fn wait(&self, group: GroupId, reason: &Reason, now: Millis) -> String {
+        let sentence = self.sentence(reason, now);
+        match (reason, self.refusals.get(&group)) {
+            (Reason::ReleaseRefused { .. }, Some(why)) => format!("{sentence}: {why}"),
+            _ => sentence,
+        }
     }
 
     /// A reason as a sentence with its numbers.

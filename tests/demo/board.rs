@@ -99,12 +99,13 @@ impl Board {
 
     /// Whether the controller shows the object. Runs of a CronJob come when it is time.
     pub fn knows(&self, work: &Work) -> bool {
-        work.kind == "CronJob" || self.groups.iter().any(|group| {
-            let root = &group["root"];
-            root["kind"] == work.kind
-                && root["name"] == work.object
-                && group["metadata"]["namespace"] == work.namespace
-        })
+        work.kind == "CronJob"
+            || self.groups.iter().any(|group| {
+                let root = &group["root"];
+                root["kind"] == work.kind
+                    && root["name"] == work.object
+                    && group["metadata"]["namespace"] == work.namespace
+            })
     }
 
     /// Draws the table when it is time.

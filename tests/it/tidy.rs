@@ -107,7 +107,8 @@ fn collect(folder: &Path, into: &mut Vec<PathBuf>) {
 
 /// Lines that are code and not a test module's.
 fn code(source: &Source) -> Vec<&str> {
-    let is_test = source.path.iter().any(|part| part == "tests" || part == "tests.rs");
+    let below = source.path.strip_prefix(env!("CARGO_MANIFEST_DIR")).unwrap_or(&source.path);
+    let is_test = below.iter().any(|part| part == "tests" || part == "tests.rs");
     let end = source.text.find("#[cfg(test)]\nmod tests {").unwrap_or(source.text.len());
     if is_test { Vec::new() } else { source.text[..end].lines().collect() }
 }

@@ -200,6 +200,7 @@ async fn patient<F: Future>(future: F) -> F::Output {
 pub struct Started {
     pub api: Api,
     pub counters: Arc<Counters>,
+    pub refusals: Vec<String>,
     actions: Option<mpsc::Sender<Action>>,
     inbox: Option<mpsc::Receiver<Input>>,
     stop: CancellationToken,
@@ -218,7 +219,16 @@ impl Started {
         let writer = Writer::new(clients, settings, outcomes, Arc::new(|| NOON));
         let (counters, stop) = (writer.counters(), CancellationToken::new());
         let task = tokio::spawn(writer.run(taken, stop.clone()));
-        Self { api, counters, actions: Some(actions), inbox: Some(inbox), stop, task: Some(task) }
+        let refusals = Vec::new();
+        Self {
+            api,
+            counters,
+            refusals,
+            actions: Some(actions),
+            inbox: Some(inbox),
+            stop,
+            task: Some(task),
+        }
     }
 
     pub async fn send(&mut self, action: Action) {
@@ -228,9 +238,12 @@ impl Started {
 
     pub async fn outcome(&mut self) -> (PodId, Outcome) {
         let inbox = self.inbox.as_mut().expect("the inbox is open");
-        match patient(inbox.recv()).await {
-            Some(Input::Event(Event::Outcome(pod, outcome))) => (pod, outcome),
-            other => panic!("not an outcome: {other:?}"),
+        loop {
+            match patient(inbox.recv()).await {
+                Some(Input::Event(Event::Outcome(pod, outcome))) => return (pod, outcome),
+                Some(Input::Refusal(_, why)) => self.refusals.push(why.to_string()),
+                other => panic!("not an outcome: {other:?}"),
+            }
         }
     }
 

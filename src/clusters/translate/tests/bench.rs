@@ -192,6 +192,7 @@ impl Mirror {
         match input {
             Input::Name(name) => self.name(name),
             Input::Event(event) => self.event(event),
+            Input::Refusal(..) => panic!("only the writer tells of refusals"),
         }
     }
 
