@@ -13,6 +13,11 @@ pub const NOT_GATED: &str = "this namespace queues its pods, but the pod was to 
 the scheduling gate tidegate.dev/queue and the label tidegate.dev/managed: whatever adds them did \
 not run, or a later admission step took them away; tell an administrator";
 
+/// A pod was sent with our gate to a namespace that did not opt in.
+pub const GATE_ELSEWHERE: &str = "this namespace is not queued, so nothing would ever remove the \
+scheduling gate tidegate.dev/queue: leave it out, or have an administrator put the label \
+tidegate.dev/managed=true on the namespace";
+
 /// A new pod still carries markers that only a release writes.
 pub const FORGED_MARKER: &str = "the annotations tidegate.dev/released, tidegate.dev/epoch and \
 tidegate.dev/created-by are Tidegate's to write: leave them out";

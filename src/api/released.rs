@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Released {
+    /// Uid of the pod it was written for. Nobody knows it before the pod is stored, so a
+    /// record that was sent with a new pod, forged or from a backup, never names it.
+    pub pod: String,
     /// The queue that pays.
     pub queue: String,
     /// The group, as `Kind/name` of its root.
@@ -32,7 +35,7 @@ mod tests {
     fn it_is_compact_and_later_versions_may_say_more() {
         let released = Released { queue: "q".to_owned(), size: 2, ..Released::default() };
         let text = serde_json::to_string(&released).unwrap();
-        insta::assert_snapshot!(text, @r#"{"queue":"q","group":"","root":"","size":2,"time":"","decision":0}"#);
+        insta::assert_snapshot!(text, @r#"{"pod":"","queue":"q","group":"","root":"","size":2,"time":"","decision":0}"#);
         let longer = text.replace("\"size\"", "\"later\":1,\"size\"");
         assert_eq!(serde_json::from_str::<Released>(&longer).unwrap(), released);
     }

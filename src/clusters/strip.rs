@@ -186,9 +186,12 @@ fn is_exempt(meta: &ObjectMeta) -> bool {
         })
 }
 
+/// What we wrote on this very pod: a record made for another is nobody's word.
 fn record(meta: &ObjectMeta) -> Option<Released> {
     let text = meta.annotations.as_ref()?.get(names::ANNOTATION_RELEASED)?;
-    (text.len() <= LONGEST_RECORD).then(|| serde_json::from_str(text).ok())?
+    let record: Released =
+        (text.len() <= LONGEST_RECORD).then(|| serde_json::from_str(text).ok())??;
+    (meta.uid.as_ref() == Some(&record.pod)).then_some(record)
 }
 
 /// Keeps of an owner what grouping reads.

@@ -5,6 +5,7 @@
 //! Inside a queue it is priority, then age, then uid. Usage only grows within a
 //! round, so what was refused once in a round stays refused for its rest.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -15,6 +16,9 @@ use super::world::{Engine, Group, Place, ReleaseState, SETTLE, Turn};
 
 /// Costs of which it is remembered whether a node is large enough.
 const WIDEST_REMEMBERED: usize = 4_096;
+
+/// After every pod of a group.
+const LAST_TURN: Turn = (Reverse(i32::MIN), Millis::MAX, Uid(u128::MAX));
 
 /// Let this pod go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +121,8 @@ impl Engine {
             lane.closed = true;
             self.heads.insert(queue, offer.group);
         }
-        lane.after = offer.last;
+        // The members of a gang that go first are the first ones: no others are tried.
+        lane.after = if offer.pods.len() > 1 { Some(LAST_TURN) } else { offer.last };
         // Whether a node is large enough depends on each pod, not on their sum.
         if !matches!(reason, Reason::LargerThanAnyNode(_)) {
             lane.refused.insert(offer.cost.clone(), reason);

@@ -334,6 +334,19 @@ fn a_gang_starts_whole_or_not_at_all_and_grows_pod_by_pod() {
 }
 
 #[test]
+fn a_gang_whose_first_members_do_not_fit_does_not_start_with_its_last() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(2000));
+    let group = world.group(1, Assignment::Queue(queue), Gang::AtLeast(2));
+    let large = world.pod(group, |pod| (pod.cost, pod.priority) = (cost(2000), 1));
+    let small = [(); 2].map(|()| world.pod(group, |pod| pod.cost = cost(100)));
+    assert_eq!(world.decide(), []);
+    assert_eq!(world.code(large), "LargerThanQueue");
+    world.queue(1, |q| q.limit = cpu(2100));
+    assert_eq!(world.decide(), [large, small[0]]);
+}
+
+#[test]
 fn all_of_a_group_waits_until_arrivals_are_quiet() {
     let mut world = World::new(3000);
     let queue = world.queue(1, |_| {});

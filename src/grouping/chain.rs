@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::object::{Above, Lookup, Metadata, ObjectKey, Owner, Owners};
-use super::place::Member;
+use super::placement::Member;
 
 /// Owners above a pod that are followed; real chains have five at most.
 pub(super) const MOST_OWNERS: usize = 10;

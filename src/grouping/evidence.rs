@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::names;
 
 use super::chain::{Chain, End, Link, MOST_OWNERS};
-use super::place::{FoundAt, QueueChoice};
+use super::placement::{FoundAt, QueueChoice};
 
 /// An object by `Kind/name`; pods of a group read the same when an owner makes them.
 fn who(link: &Link, chain: &Chain) -> String {

@@ -13,10 +13,12 @@ mod evidence;
 mod marks;
 mod object;
 mod place;
+mod placement;
 
 #[cfg(test)]
 mod tests;
 
 pub use marks::Marks;
 pub use object::{Above, Lookup, Metadata, ObjectKey, Owner, Owners, Reference, starts_runs};
-pub use place::{FoundAt, Gang, GroupKey, Member, Placement, QueueChoice, Resolution, resolve};
+pub use place::resolve;
+pub use placement::{FoundAt, Gang, GroupKey, Member, Placement, QueueChoice, Resolution};

@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use super::gate::{new_pod_variables, new_pods};
-use super::names::{GUARD_NEW_PODS, GUARD_PODS, GUARD_RESIZE, USE_QUEUES};
+use super::names::{GUARD_GATE, GUARD_NEW_PODS, GUARD_PODS, GUARD_RESIZE, USE_QUEUES};
 use super::values::{Values, with};
 use crate::api::names::{
     ANNOTATION_CREATED_BY, ANNOTATION_EPOCH, ANNOTATION_RELEASED, GATE, GROUP, LABEL_MANAGED,
@@ -21,6 +21,7 @@ const API: &str = "admissionregistration.k8s.io/v1";
 pub fn guard(values: &Values) -> Vec<Value> {
     [
         new_pods_are_gated(values),
+        no_gate_where_no_queue_rules(values),
         stored_pods_keep(values),
         waiting_pods_do_not_grow(values),
         queues_are_used_by_right(values),
@@ -56,6 +57,25 @@ fn new_pods_are_gated(values: &Values) -> [Value; 2] {
                     refusals::FORGED_MARKER,
                 ),
             ],
+        }),
+    )
+}
+
+/// Our gate on a pod where nothing is queued would hold it for good, or charge a queue
+/// that its maker may not use.
+fn no_gate_where_no_queue_rules(values: &Values) -> [Value; 2] {
+    policy(
+        GUARD_GATE,
+        json!({
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": values.not_opted_in(),
+                "resourceRules": [{
+                    "operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"],
+                    "resources": ["pods"], "scope": "Namespaced",
+                }],
+            },
+            "validations": [check(&format!("!('{GATE}' in {})", gate_names("object")), refusals::GATE_ELSEWHERE)],
         }),
     )
 }

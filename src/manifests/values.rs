@@ -57,6 +57,12 @@ impl Values {
         json!({"matchExpressions": [managed, self.untouched()]})
     }
 
+    /// Selects namespaces that could opt in and did not.
+    pub(super) fn not_opted_in(&self) -> Value {
+        let managed = json!({"key": LABEL_MANAGED, "operator": "NotIn", "values": [MANAGED]});
+        json!({"matchExpressions": [managed, self.untouched()]})
+    }
+
     /// Selects every namespace that could ever have opted in.
     pub(super) fn touchable(&self) -> Value {
         json!({"matchExpressions": [self.untouched()]})

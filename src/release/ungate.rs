@@ -62,6 +62,7 @@ fn body(release: &Release, epoch: u64) -> Value {
 
 fn annotation(release: &Release) -> String {
     let released = Released {
+        pod: release.address.uid.to_string(),
         queue: release.queue.to_string(),
         group: release.group.to_string(),
         root: release.root.to_string(),
@@ -116,7 +117,7 @@ mod tests {
           "metadata": {
             "annotations": {
               "tidegate.dev/epoch": "7",
-              "tidegate.dev/released": "{\"queue\":\"q\",\"group\":\"Job/j\",\"root\":\"root-uid\",\"size\":2,\"time\":\"2026-11-30T12:00:00.123Z\",\"decision\":5}"
+              "tidegate.dev/released": "{\"pod\":\"uid-1\",\"queue\":\"q\",\"group\":\"Job/j\",\"root\":\"root-uid\",\"size\":2,\"time\":\"2026-11-30T12:00:00.123Z\",\"decision\":5}"
             },
             "uid": "uid-1"
           },

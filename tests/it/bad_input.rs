@@ -431,3 +431,29 @@ async fn a_label_of_a_queue_one_may_not_use_is_refused() -> Result<()> {
     })
     .await
 }
+
+#[tokio::test]
+async fn our_marks_mean_nothing_in_a_namespace_that_did_not_opt_in() -> Result<()> {
+    let lab = Lab::new("bad-marks", json!({})).await?;
+    lab.namespace("bad-marks-ns", BTreeMap::new()).await?;
+    let lab = Lab { namespace: "bad-marks-ns".to_owned(), ..lab };
+    let mut pod = bare_pod("forged", "100m");
+    pod["metadata"]["labels"] =
+        json!({"tidegate.dev/managed": "true", "tidegate.dev/queue": "bad-marks"});
+    pod["metadata"]["annotations"] = json!({"tidegate.dev/released":
+        r#"{"pod":"x","queue":"bad-marks","group":"Pod/forged","root":"x","size":1,"time":"2026-01-01T00:00:00Z","decision":1}"#});
+    let mut gated = pod.clone();
+    gated["spec"]["schedulingGates"] = json!([{"name": "tidegate.dev/queue"}]);
+    let text = refused(&lab, gated).await?;
+    ensure!(text.contains("this namespace is not queued"), "{text}");
+    lab.create(pod).await?;
+    wait::until("it runs like any pod", wait::SOON, async || {
+        let pod = lab.pod_api().get("forged").await?;
+        Ok(pod.spec.and_then(|spec| spec.node_name).is_some())
+    })
+    .await?;
+    // A pod of the queue's own that comes later is counted, so the forged one was looked at.
+    let home = Lab { namespace: "bad-marks".to_owned(), ..lab };
+    home.pod("own", "10m").await?;
+    home.usage_is("cpu", "10m").await
+}

@@ -33,7 +33,7 @@ impl Translator {
         let before = std::mem::take(&mut pod.seat);
         let seat = match pod.record() {
             None => Seat::Nowhere,
-            Some((record, managed)) if managed || self.is_charged(&record.facts) => {
+            Some((record, managed)) if self.is_ours(&record.facts, managed) => {
                 let member = self.member(&record.facts, managed, &before);
                 Seat::Member(member, self.enter_node(&record.facts))
             }
@@ -51,9 +51,16 @@ impl Translator {
         self.dirty.insert(id);
     }
 
-    /// A pod that was never gated is charged to a queue where queues rule.
-    fn is_charged(&self, facts: &PodFacts) -> bool {
-        !facts.exempt && self.opted_in(&facts.key.namespace)
+    /// Where queues rule, every pod is, but those of kubelets and daemons. Elsewhere our
+    /// label means nothing: what waits behind our gate, or was let go by us, is from
+    /// before the namespace opted out.
+    fn is_ours(&self, facts: &PodFacts, managed: bool) -> bool {
+        let rules = self.opted_in(&facts.key.namespace);
+        if managed {
+            rules || !facts.open || facts.released.is_some()
+        } else {
+            rules && !facts.exempt
+        }
     }
 
     fn enter_node(&mut self, facts: &PodFacts) -> Option<NodeId> {

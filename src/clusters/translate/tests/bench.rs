@@ -100,7 +100,7 @@ impl Made {
     /// As our release leaves it.
     pub fn released(self, queue: &str, group: &str) -> Self {
         let record = json!({
-            "queue": queue, "group": group, "root": uid_of(group), "size": 1,
+            "pod": self.0["metadata"]["uid"], "queue": queue, "group": group, "root": uid_of(group), "size": 1,
             "time": "2026-01-01T00:00:30Z", "decision": 7,
         });
         self.open().annotated("tidegate.dev/released", &record.to_string())

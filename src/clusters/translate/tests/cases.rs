@@ -58,6 +58,20 @@ fn what_a_gated_pod_says_about_its_release_is_not_believed() {
 }
 
 #[test]
+fn our_label_on_a_pod_that_we_never_let_go_means_nothing_where_no_queue_rules() {
+    let mut bench = Bench::furnished();
+    bench.see(seen_namespace(&namespace("ns").queue("house")));
+    bench.managed(&pod("forged").on("n1"));
+    assert_eq!(bench.pods(), ["foreign on n1: cpu:1000,pods:1"]);
+    bench.managed(&pod("let-go").released("house", "Pod/let-go").on("n1"));
+    assert!(
+        bench
+            .pods()
+            .contains(&"ns/let-go: Bound n1 false in Pod/let-go for house Units".to_owned())
+    );
+}
+
+#[test]
 fn what_an_unmanaged_pod_says_about_its_release_is_not_believed() {
     let mut bench = Bench::furnished();
     bench.other(&plain_pod("p", "n1").released("vip", "Job/other").on("n1"));
@@ -350,9 +364,13 @@ fn the_record_of_a_release_is_read_or_ignored_whole() {
         let pod: Pod = pod("p").open().annotated("tidegate.dev/released", text).typed();
         strip::pod(&pod).released
     };
-    let whole =
-        r#"{"queue":"a","root":"u","group":"Job/j","size":3,"time":"t","decision":1,"x":1}"#;
-    assert!(record(whole).is_some());
+    let whole = |pod: &str| {
+        json!({"pod": pod, "queue": "a", "root": "u", "group": "Job/j", "size": 3, "time": "t",
+            "decision": 1, "x": 1})
+        .to_string()
+    };
+    assert!(record(&whole(&uid_of("Pod/p"))).is_some());
+    assert!(record(&whole("another pod's uid")).is_none());
     assert!(record(r#"{"queue":"a"}"#).is_none());
     assert!(record("[]").is_none());
     assert!(record(&"[".repeat(5_000)).is_none());
