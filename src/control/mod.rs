@@ -30,7 +30,7 @@ use statuses::Statuses;
 
 /// Inputs taken from the inbox before anything is decided.
 const BATCH: usize = 4_096;
-/// Offers looked at in one round.
+/// Pods let go in one round, about.
 const BUDGET: usize = 2_000;
 /// Actions that may wait for the writer before deciding pauses.
 const OUTBOX: usize = 1_000;

@@ -15,7 +15,7 @@ use super::share::Fraction;
 use super::world::{Engine, Group, Place, ReleaseState, SETTLE, Turn};
 
 /// Costs of which it is remembered whether a node is large enough.
-const WIDEST_REMEMBERED: usize = 4_096;
+const WIDEST_REMEMBERED: usize = 65_536;
 
 /// After every pod of a group.
 const LAST_TURN: Turn = (Reverse(i32::MIN), Millis::MAX, Uid(u128::MAX));
@@ -66,7 +66,7 @@ type Lanes = BTreeMap<QueueId, Lane>;
 type Precedence = (bool, Fraction, (Millis, Uid));
 
 impl Engine {
-    /// Decides until nothing more may start or `budget` offers were looked at.
+    /// Decides until nothing more may start or about `budget` pods do.
     ///
     /// What is decided counts as started at once. When the budget ends the
     /// round, [`Engine::tick`] stays true and the next call goes on.
@@ -76,7 +76,7 @@ impl Engine {
         self.heads.clear();
         let mut decisions = Vec::new();
         let mut lanes = self.open_lanes();
-        for _ in 0..budget {
+        while decisions.len() < budget {
             let Some(queue) = self.next_queue(None, &lanes).map(|(queue, _)| queue) else {
                 return decisions;
             };
@@ -103,7 +103,8 @@ impl Engine {
         lanes
     }
 
-    /// Lets the offer of one lane go, or notes why not, and finds the next.
+    /// Lets the offer of one lane go and finds the next. It did fit when it was found;
+    /// what started since may have taken its room.
     fn step(&mut self, queue: QueueId, lane: &mut Lane, decisions: &mut Vec<Decision>) {
         let Some(offer) = lane.offer.take() else { return };
         match self.refusal(queue, &offer) {
@@ -155,7 +156,8 @@ impl Engine {
         }
     }
 
-    /// Moves a lane to its next offer that was not refused in this round.
+    /// Moves a lane to its next offer that fits. What does not is passed over here, once
+    /// a round, so that however much of it there is, it delays nobody else's turn.
     fn advance(&mut self, queue: QueueId, lane: &mut Lane) {
         while lane.offer.is_none() && !lane.closed {
             let Some(place) = self.place_from(queue, lane) else { return };
@@ -167,10 +169,13 @@ impl Engine {
                 }
             }
             match self.offer(place.3, lane) {
-                Ok(offer) => match lane.refused.get(&offer.cost).copied() {
-                    None => lane.offer = Some(offer),
-                    Some(reason) => self.refuse(queue, lane, &offer, reason),
-                },
+                Ok(offer) => {
+                    let known = lane.refused.get(&offer.cost).copied();
+                    match known.or_else(|| self.refusal(queue, &offer)) {
+                        None => lane.offer = Some(offer),
+                        Some(reason) => self.refuse(queue, lane, &offer, reason),
+                    }
+                }
                 Err(reason) => {
                     if let Some(reason) = reason {
                         self.set_refusal(place.3, reason);

@@ -483,6 +483,19 @@ fn a_budget_ends_the_round_and_the_next_one_goes_on() {
     assert_eq!(all, pods);
 }
 
+#[test]
+fn any_amount_of_odd_work_that_does_not_fit_delays_nobody_else() {
+    let mut world = World::new(10_000);
+    let odd = world.queue(1, |q| (q.limit, q.guaranteed) = (cpu(100), cpu(10_000)));
+    let plain = world.queue(2, |_| {});
+    for units in 1..300 {
+        world.single(odd, |pod| pod.cost = cost(100 + units));
+    }
+    let pod = world.single(plain, |_| {});
+    let first_round: Vec<PodId> = world.engine.decide(1).into_iter().map(|d| d.pod).collect();
+    assert_eq!(first_round, [pod]);
+}
+
 /// A random fleet: queues in a tree of two levels, pods with costs and priorities.
 #[derive(Clone, Debug)]
 struct Fleet {
