@@ -51,6 +51,8 @@ pub const GROUP_NODES: &str = "system:nodes";
 pub const USER_DAEMON_SET_CONTROLLER: &str =
     "system:serviceaccount:kube-system:daemon-set-controller";
 
+/// Label that the backup tool Velero puts on what it restores: the name of the restore.
+pub const LABEL_RESTORE: &str = "velero.io/restore-name";
 /// Label that the apiserver keeps equal to a namespace's name.
 pub const LABEL_NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// Namespaces that are never gated, whatever their labels say.

@@ -28,7 +28,7 @@ pub(super) struct Notices {
 }
 
 impl Notices {
-    /// Work older than the process was told about before it started.
+    /// Groups older than the process were told about before it started.
     pub(super) fn since(started: Millis) -> Self {
         Self { started, told: BTreeMap::new() }
     }
@@ -44,6 +44,7 @@ impl Notices {
         for decision in decisions {
             counts.entry(decision.group).or_insert((0, decision)).0 += 1;
         }
+        counts.retain(|_, (_, decision)| decision.first);
         let mut actions = Vec::new();
         for (id, (pods, decision)) in counts {
             let Some(group) = names.group(id) else { continue };
@@ -80,7 +81,7 @@ impl Notices {
 
     fn waits(&mut self, group: &GroupRow) -> Option<Action> {
         let wait = group.wait.as_ref().filter(|wait| wait.settled)?;
-        if group.since < self.started {
+        if group.begun < self.started {
             return None;
         }
         let (kind, warning, reason) = if wait.needs_action {

@@ -87,10 +87,14 @@ impl Bench {
             gang: Gang::Units,
         };
         self.tell(Event::GroupChanged(group, config)).await;
+        self.pod(group, id, created, PodState::Gated).await;
+    }
+
+    async fn pod(&self, group: GroupId, id: u32, created: Millis, state: PodState) {
         let pod = Uid(1_000 + u128::from(id));
         self.name(Name::Pod(pod, address(&format!("pod-{id}"), pod.0))).await;
         let cost = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
-        let config = PodConfig { group, cost, priority: 0, created, state: PodState::Gated };
+        let config = PodConfig { group, cost, priority: 0, created, state };
         self.tell(Event::PodChanged(pod, config)).await;
     }
 
@@ -170,6 +174,27 @@ async fn an_outcome_comes_back_as_an_event_and_frees_the_room() {
     };
     assert_eq!(&*second.address.name, "pod-2");
     assert_eq!(second.decision, 2);
+}
+
+#[tokio::test]
+async fn a_group_that_the_process_before_told_of_is_not_told_of_again() {
+    let mut bench = start();
+    bench.queue(2_000).await;
+    bench.job(1, 10).await;
+    bench.pod(GroupId(1), 11, 10, PodState::Ended).await;
+    bench.pod(GroupId(1), 12, 5_000_000, PodState::Gated).await;
+    bench.pod(GroupId(1), 13, 5_000_000, PodState::Gated).await;
+    bench.tell(Event::Synced(ClusterId(0))).await;
+    let view = bench.view(|view| view.totals.decided == 2).await;
+    assert!(view.groups.values().all(|group| group.wait.is_some()), "one pod has to wait");
+    bench.job(2, 5_000_001).await;
+    let mut notices = Vec::new();
+    while notices.is_empty() {
+        if let Action::Notice(notice) = bench.action().await {
+            notices.push((notice.about.address.name, notice.reason));
+        }
+    }
+    assert_eq!(notices, [("job-2".into(), "Queued")], "a new group is told of");
 }
 
 #[tokio::test]

@@ -33,6 +33,8 @@ pub struct Decision {
     pub queue: QueueId,
     /// How many pods start together with it.
     pub size: u32,
+    /// Nothing of its group was let go before, as far as pods are left to tell.
+    pub first: bool,
 }
 
 /// Pods of one group that go together or not at all.
@@ -108,7 +110,7 @@ impl Engine {
     fn step(&mut self, queue: QueueId, lane: &mut Lane, decisions: &mut Vec<Decision>) {
         let Some(offer) = lane.offer.take() else { return };
         match self.refusal(queue, &offer) {
-            None => self.commit(queue, &offer, decisions),
+            None => self.commit(queue, lane, &offer, decisions),
             Some(reason) => self.refuse(queue, lane, &offer, reason),
         }
         self.advance(queue, lane);
@@ -137,8 +139,15 @@ impl Engine {
         }
     }
 
-    fn commit(&mut self, queue: QueueId, offer: &Offer, decisions: &mut Vec<Decision>) {
+    fn commit(
+        &mut self,
+        queue: QueueId,
+        lane: &mut Lane,
+        offer: &Offer,
+        decisions: &mut Vec<Decision>,
+    ) {
         let size = u32::try_from(offer.pods.len()).unwrap_or(u32::MAX);
+        let first = self.groups.get(&offer.group).is_some_and(|group| !group.started);
         for &pod in &offer.pods {
             self.dequeue(pod);
             if let Some(pod) = self.pods.get_mut(&pod) {
@@ -148,7 +157,11 @@ impl Engine {
             self.recharge(pod);
             self.decided += 1;
             let number = self.decided;
-            decisions.push(Decision { number, pod, group: offer.group, queue, size });
+            decisions.push(Decision { number, pod, group: offer.group, queue, size, first });
+        }
+        if first {
+            // What did not fit as a gang is on its own from now on.
+            lane.after = None;
         }
         if let Some(group) = self.groups.get_mut(&offer.group) {
             group.started = true;

@@ -35,6 +35,8 @@ pub struct GroupSummary {
     pub priority: i32,
     /// Earliest creation of a waiting pod, else of any.
     pub since: Millis,
+    /// Earliest creation of any pod.
+    pub begun: Millis,
 }
 
 /// What is known of a queue, for the view.
@@ -74,6 +76,7 @@ impl Engine {
             asks: self.asks(group),
             priority: group.waiting.first().map_or(0, |&(Reverse(priority), ..)| priority),
             since: group.ages.first().map_or(Millis::MAX, |&(oldest, _)| oldest),
+            begun: Millis::MAX,
         };
         for (&pod_id, pod) in group.pods.iter().filter_map(|pod| self.pods.get_key_value(pod)) {
             match pod.config.state {
@@ -86,9 +89,10 @@ impl Engine {
             if let Some(charge) = &pod.charge {
                 summary.charged.add(&charge.cost);
             }
-            if group.ages.is_empty() {
-                summary.since = summary.since.min(pod.config.created);
-            }
+            summary.begun = summary.begun.min(pod.config.created);
+        }
+        if group.ages.is_empty() {
+            summary.since = summary.begun;
         }
         summary
     }

@@ -113,6 +113,33 @@ fn pods_start_until_the_limit_is_exactly_full_and_the_reason_says_how_much_is_mi
 }
 
 #[test]
+fn pods_that_were_too_many_for_a_gang_start_on_their_own_in_the_round_that_starts_it() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(3000));
+    let group = world.group(1, Assignment::Queue(queue), Gang::AtLeast(2));
+    let sizes = [2000, 2000, 500, 500];
+    let pods = sizes.map(|units| world.pod(group, |pod| pod.cost = cost(units)));
+    assert_eq!(world.decide(), [pods[2], pods[3], pods[0]]);
+    assert_eq!(world.code(pods[1]), "QueueLimit");
+    assert_eq!(world.decide(), []);
+}
+
+#[test]
+fn only_the_first_decision_about_a_group_is_its_first() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |_| {});
+    let new = world.group(1, Assignment::Queue(queue), Gang::Units);
+    let old = world.group(2, Assignment::Queue(queue), Gang::Units);
+    world.pod(old, |pod| pod.state = PodState::Ended);
+    for group in [new, new, old] {
+        world.pod(group, |_| {});
+    }
+    let decisions = world.engine.decide(BUDGET);
+    let first: Vec<_> = decisions.iter().map(|one| (one.group, one.first)).collect();
+    assert_eq!(first, [(new, true), (new, false), (old, false)]);
+}
+
+#[test]
 fn a_pod_is_charged_from_the_decision_until_it_has_ended() {
     let mut world = World::new(100_000);
     let queue = world.queue(1, |q| q.limit = cpu(1000));

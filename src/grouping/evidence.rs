@@ -73,6 +73,19 @@ pub(super) fn boundary(above: Option<&Link>, root: &Link, evidence: &mut Vec<Str
     });
 }
 
+/// Said of pods that a backup tool made: it waits for them, and not for ever.
+pub(super) fn restored(chain: &Chain, evidence: &mut Vec<String>) {
+    let restore = chain.pod.metadata.as_ref().and_then(|pod| pod.marks.restore.as_ref());
+    evidence.extend(restore.map(|restore| {
+        format!(
+            "restored from a backup (label {}={restore} on {}): the restore may give up on pods \
+             that stay gated for long",
+            names::LABEL_RESTORE,
+            who(&chain.pod, chain)
+        )
+    }));
+}
+
 /// Why the chain goes no higher, unless that is its natural end.
 pub(super) fn end(chain: &Chain, evidence: &mut Vec<String>) {
     let top = &chain.top().key;

@@ -1,4 +1,4 @@
-//! The label and annotations of ours that users put on their objects.
+//! The labels and annotations on an object that placing it, or telling why, reads.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::api::names;
 /// for ever must be bounded.
 const LONGEST: usize = 253;
 
-/// Our marks on one object, as written.
+/// Marks on one object, as written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     /// Label `tidegate.dev/queue`.
@@ -21,16 +21,20 @@ pub struct Marks {
     pub min_count: Option<Arc<str>>,
     /// Annotation `tidegate.dev/gang`.
     pub gang: Option<Arc<str>>,
+    /// Label `velero.io/restore-name`.
+    pub restore: Option<Arc<str>>,
 }
 
 impl From<&ObjectMeta> for Marks {
     fn from(meta: &ObjectMeta) -> Self {
         let annotation = |key| value(meta.annotations.as_ref()?.get(key)?);
+        let label = |key| value(meta.labels.as_ref()?.get(key)?);
         Self {
-            queue: meta.labels.as_ref().and_then(|labels| value(labels.get(names::LABEL_QUEUE)?)),
+            queue: label(names::LABEL_QUEUE),
             group: annotation(names::ANNOTATION_GROUP),
             min_count: annotation(names::ANNOTATION_MIN_COUNT),
             gang: annotation(names::ANNOTATION_GANG),
+            restore: label(names::LABEL_RESTORE),
         }
     }
 }

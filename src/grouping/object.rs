@@ -99,7 +99,7 @@ impl From<&[OwnerReference]> for Above {
 /// What grouping reads of any object's metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Metadata {
-    /// Our label and annotations.
+    /// Its labels and annotations that mean something here.
     pub marks: Marks,
     /// Its owner.
     pub above: Above,

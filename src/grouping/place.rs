@@ -20,6 +20,7 @@ pub fn resolve(member: &Member<'_>, owners: &impl Owners) -> Resolution {
     let named = named_group(&chain, &mut evidence);
     let gang = gang(&chain, &mut evidence);
     evidence::end(&chain, &mut evidence);
+    evidence::restored(&chain, &mut evidence);
     let namespace = Arc::clone(&member.key.namespace);
     let placement = Placement {
         group: match named {

@@ -222,6 +222,19 @@ fn copies_of_the_queue_label_choose_nothing_and_are_said() {
 }
 
 #[test]
+fn a_pod_from_a_backup_says_so() {
+    let mut pod = object("Pod/db-0").by("StatefulSet/db");
+    let labels = pod.meta.labels.get_or_insert_default();
+    labels.insert("velero.io/restore-name".to_owned(), "nightly".to_owned());
+    assert_snapshot!(show(&world([]).place(&pod)), @r"
+    ns run uid of Pod/db-0; queue house; Units; 
+    - queue house: label tidegate.dev/queue on namespace ns
+    - Pod/db-0 is owned by StatefulSet/db, which does not exist
+    - restored from a backup (label velero.io/restore-name=nightly on Pod/db-0): the restore may give up on pods that stay gated for long
+    ");
+}
+
+#[test]
 fn launcher_and_workers_of_an_mpi_job_are_one_group_at_different_depths() {
     let world = world([object("Job/launcher").by("MPIJob/pi"), object("MPIJob/pi")]);
     let launcher = world.place(&object("Pod/launcher-x").by("Job/launcher"));

@@ -49,6 +49,7 @@ pub fn row(name: &str) -> GroupRow {
         asks: amounts(&[("cpu", "2"), ("memory", "4Gi")]),
         charged: amounts(&[("cpu", "2"), ("pods", "1")]),
         since: NOW - 90_000,
+        begun: NOW - 90_000,
         pods: vec![pod("head", "Running"), pod("worker-0", "Waiting")],
         counts: Counts { waiting: 3, released: 0, running: 1, ended: 0 },
         evidence: vec!["queue: label tidegate.dev/queue on RayJob/train".into()],

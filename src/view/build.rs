@@ -161,6 +161,7 @@ fn group_row(
         asks: names.amounts(&group.asks),
         charged: names.amounts(&group.charged),
         since: group.since,
+        begun: group.begun,
         pods: pod_rows(engine, names, group),
         counts: Counts {
             waiting: count(&group.waiting),

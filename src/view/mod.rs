@@ -118,6 +118,8 @@ pub struct GroupRow {
     pub charged: Amounts,
     /// Earliest creation of a waiting pod, else of any.
     pub since: Millis,
+    /// Earliest creation of any pod.
+    pub begun: Millis,
     /// Its pods in order of release; long groups are cut at [`PODS_SHOWN`].
     pub pods: Vec<PodRow>,
     /// Pods waiting, released without a node, on a node.

@@ -218,6 +218,7 @@ fn group(namespace: &str, name: &str) -> GroupRow {
         asks: amounts("2"),
         charged: Amounts::default(),
         since: now - 20 * 3_600_000,
+        begun: now - 20 * 3_600_000,
         pods: vec![PodRow { name: format!("{name}-0").into(), state: "Waiting", created: now }],
         counts: Counts { waiting: 1, ..Counts::default() },
         evidence: vec!["queue a: label on the namespace".into()],
