@@ -34,7 +34,8 @@ impl Connect {
         Client::try_from(config).map_err(|error| no_cluster(&error))
     }
 
-    async fn config(&self) -> Result<Config, Failure> {
+    /// The configuration of a client, as kubectl would have it.
+    pub async fn config(&self) -> Result<Config, Failure> {
         let options =
             KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         match (&self.kubeconfig, &self.context) {

@@ -4,17 +4,17 @@ mod controller;
 mod webhook;
 
 use std::net::TcpListener;
-use std::path::PathBuf;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 use crate::engine::Millis;
 use crate::runtime::Supervisor;
 use crate::runtime::telemetry::{self, LogFormat};
+
+use super::Connect;
 
 /// How long one request to the apiserver may take, watches apart.
 const READ_TIMEOUT: Duration = Duration::from_secs(295);
@@ -46,9 +46,8 @@ pub struct All {
 /// What every program needs.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Common {
-    /// Kubeconfig; absent: the pod's own ServiceAccount, else $KUBECONFIG.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    connect: Connect,
     /// Namespace that Tidegate is installed in.
     #[arg(long, env = "TIDEGATE_NAMESPACE", default_value = "tidegate-system")]
     namespace: String,
@@ -92,13 +91,7 @@ impl Common {
     }
 
     async fn config(&self) -> anyhow::Result<Config> {
-        let mut config = match &self.kubeconfig {
-            None => Config::infer().await.context("no cluster: give --kubeconfig")?,
-            Some(path) => {
-                let kubeconfig = Kubeconfig::read_from(path)?;
-                Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?
-            }
-        };
+        let mut config = self.connect.config().await?;
         config.read_timeout = Some(READ_TIMEOUT);
         Ok(config)
     }

@@ -145,8 +145,8 @@ async fn what_fits_is_released_and_what_does_not_is_explained() {
     );
     assert_eq!(notices[1], ("Released", "1 pod released by queue \"research\"".to_owned()));
     let view = bench.view(|view| view.groups.len() == 2 && view.totals.decided == 1).await;
-    let states: Vec<GroupState> = view.groups.values().map(|group| group.state).collect();
-    assert_eq!(states, [GroupState::Released, GroupState::Waiting]);
+    let shown: Vec<GroupState> = view.groups.values().map(|group| group.state).collect();
+    assert_eq!(shown, [GroupState::Released, GroupState::Waiting]);
     let row = &view.queues["research"];
     assert_eq!((row.pending, row.running), ((1, 1), (1, 1)));
     assert_eq!(row.usage["cpu"], "1");

@@ -29,14 +29,14 @@ pub(super) struct Charge {
 
 impl Books {
     /// Adds or takes away one charge on the whole path of its queue.
-    pub(super) fn enter(&mut self, tree: &Tree, charge: &Charge, change: fn(&mut Vector, &Vector)) {
+    pub(super) fn enter(&mut self, tree: &Tree, charge: &Charge, by: fn(&mut Vector, &Vector)) {
         if charge.takes_capacity {
-            change(&mut self.load, &charge.cost);
+            by(&mut self.load, &charge.cost);
         }
         let Some(queue) = charge.queue else { return };
-        change(self.direct.entry(queue).or_default(), &charge.cost);
+        by(self.direct.entry(queue).or_default(), &charge.cost);
         for &above in tree.path(queue) {
-            change(self.usage.entry(above).or_default(), &charge.cost);
+            by(self.usage.entry(above).or_default(), &charge.cost);
         }
     }
 

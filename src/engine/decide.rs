@@ -201,10 +201,10 @@ impl Engine {
 
     /// The group to look at: the one at hand while it still waits, else the one after it.
     fn place_from(&self, queue: QueueId, lane: &Lane) -> Option<Place> {
-        let line = self.lines.get(&queue)?;
+        let places = self.lines.get(&queue)?;
         match lane.at {
-            None => line.first().copied(),
-            Some(at) => line.range(at..).next().copied(),
+            None => places.first().copied(),
+            Some(at) => places.range(at..).next().copied(),
         }
     }
 
@@ -227,7 +227,7 @@ impl Engine {
         }
         let together = together(group, self.now).map_err(|reason| {
             if let Reason::Settling { until } = reason {
-                self.wake = earlier(self.wake, until);
+                self.wake = Some(earlier(self.wake, until));
             }
             Some(reason)
         })?;
@@ -236,7 +236,7 @@ impl Engine {
         let mut retry_at: Option<Millis> = None;
         for &turn in group.waiting.range((from, Bound::Unbounded)) {
             match self.pods.get(&turn.2).and_then(|pod| pod.retry_at) {
-                Some(at) if at > self.now => retry_at = earlier(retry_at, at),
+                Some(at) if at > self.now => retry_at = Some(earlier(retry_at, at)),
                 _ => turns.push(turn),
             }
             if turns.len() == together {
@@ -244,7 +244,7 @@ impl Engine {
             }
         }
         if let Some(at) = retry_at {
-            self.wake = earlier(self.wake, at);
+            self.wake = Some(earlier(self.wake, at));
         }
         if turns.len() < together {
             return Err(retry_at.map(|retry_at| Reason::ReleaseRefused { retry_at }));
@@ -398,8 +398,8 @@ impl Engine {
     }
 }
 
-fn earlier(known: Option<Millis>, other: Millis) -> Option<Millis> {
-    Some(known.map_or(other, |known| known.min(other)))
+fn earlier(known: Option<Millis>, other: Millis) -> Millis {
+    known.map_or(other, |known| known.min(other))
 }
 
 /// How many waiting pods must go together.

@@ -332,7 +332,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics_and_positive_stays_positive(text in "[+]?[0-9.]{0,60}[eEinumkKMGTP]{0,2}[-+]?[0-9]{0,22}") {
+        fn no_text_panics_and_positive_stays_positive(text in "[+]?[0-9.]{1,60}[eEinumkKMGTP]{0,2}[-+]?[0-9]{0,22}") {
             if let Ok(amount) = parse(&text) {
                 let (number, _) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
                 let some = number.bytes().any(|b| (b'1'..=b'9').contains(&b));

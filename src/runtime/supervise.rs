@@ -54,7 +54,7 @@ impl Supervisor {
     /// The task that ended first.
     pub async fn run(mut self) -> Result<(), TaskEnded> {
         let outcome = tokio::select! {
-            ended = self.tasks.join_next() => Err(self.explain(ended)),
+            ended = self.tasks.join_next() => Err(explain(ended)),
             () = stop_signal() => Ok(()),
         };
         tracing::info!("stopping");
@@ -65,13 +65,13 @@ impl Supervisor {
         }
         outcome
     }
+}
 
-    fn explain(&self, ended: Option<Result<TaskEnded, tokio::task::JoinError>>) -> TaskEnded {
-        match ended {
-            Some(Ok(ended)) => ended,
-            Some(Err(panic)) => TaskEnded { task: "unknown", why: panic.to_string() },
-            None => TaskEnded { task: "none", why: "nothing to run".to_owned() },
-        }
+fn explain(ended: Option<Result<TaskEnded, tokio::task::JoinError>>) -> TaskEnded {
+    match ended {
+        Some(Ok(ended)) => ended,
+        Some(Err(panic)) => TaskEnded { task: "unknown", why: panic.to_string() },
+        None => TaskEnded { task: "none", why: "nothing to run".to_owned() },
     }
 }
 

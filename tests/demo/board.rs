@@ -1,7 +1,6 @@
 //! The live table, and the shares it saw.
 
 use std::{
-    fmt::Write as _,
     io::IsTerminal as _,
     time::{Duration, Instant},
 };
@@ -135,41 +134,42 @@ impl Board {
     }
 
     fn table(&self) -> String {
-        let mut out = String::new();
         let seconds = self.begin.elapsed().as_secs();
-        let _ = writeln!(
-            out,
-            "\n{:<10}{:>8}{:>10}{:>10}{:>10}   {seconds} s",
-            "QUEUE", "WEIGHT", "WAITING", "RUNNING", "CPU"
-        );
-        for queue in &self.queues {
-            let cpu = format!("{}.{}", queue.milli / 1000, queue.milli % 1000 / 100);
-            let _ = writeln!(
-                out,
-                "{:<10}{:>8}{:>10}{:>10}{cpu:>10}",
-                queue.name, queue.weight, queue.pending, queue.running
-            );
-        }
-        let _ = writeln!(
-            out,
+        let mut lines = vec![
+            String::new(),
+            format!(
+                "{:<10}{:>8}{:>10}{:>10}{:>10}   {seconds} s",
+                "QUEUE", "WEIGHT", "WAITING", "RUNNING", "CPU"
+            ),
+        ];
+        lines.extend(self.queues.iter().map(queue_row));
+        lines.push(format!(
             "{:<10}{:<34}{:<22}{:>8}{:>9}{:>8}",
             "NAMESPACE", "GROUP", "STATE", "WAITING", "RUNNING", "ENDED"
-        );
-        for group in self.groups.iter().take(ROWS) {
-            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-            let pods = &group["counts"];
-            let root = &group["root"];
-            let _ = writeln!(
-                out,
-                "{:<10}{:<34}{:<22}{:>8}{:>9}{:>8}",
-                text(&group["metadata"]["namespace"]),
-                format!("{}/{}", text(&root["kind"]), text(&root["name"])),
-                text(&group["state"]),
-                pods["waiting"].to_string(),
-                pods["running"].to_string(),
-                pods["ended"].to_string(),
-            );
-        }
-        out
+        ));
+        lines.extend(self.groups.iter().take(ROWS).map(group_row));
+        lines.join("\n") + "\n"
     }
+}
+
+fn queue_row(queue: &QueueLine) -> String {
+    let cpu = format!("{}.{}", queue.milli / 1000, queue.milli % 1000 / 100);
+    format!(
+        "{:<10}{:>8}{:>10}{:>10}{cpu:>10}",
+        queue.name, queue.weight, queue.pending, queue.running
+    )
+}
+
+fn group_row(group: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (root, pods) = (&group["root"], &group["counts"]);
+    format!(
+        "{:<10}{:<34}{:<22}{:>8}{:>9}{:>8}",
+        text(&group["metadata"]["namespace"]),
+        format!("{}/{}", text(&root["kind"]), text(&root["name"])),
+        text(&group["state"]),
+        pods["waiting"].to_string(),
+        pods["running"].to_string(),
+        pods["ended"].to_string(),
+    )
 }

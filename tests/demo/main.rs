@@ -6,6 +6,12 @@
 //! reached its end, shares matched weights while both queues had work, and the
 //! audit log shows one PATCH of ours for each pod.
 
+#![allow(
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "it prints for people, and a step that fails ends it"
+)]
+
 // Compiled with it: the support of the integration tests.
 #[path = "../it/support/mod.rs"]
 mod support;

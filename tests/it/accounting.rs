@@ -134,7 +134,7 @@ async fn the_scheduler_reserves_what_the_queue_charges() -> Result<()> {
 }
 
 fn plain(milli: u32) -> String {
-    if milli % 1000 == 0 { (milli / 1000).to_string() } else { format!("{milli}m") }
+    if milli.is_multiple_of(1000) { (milli / 1000).to_string() } else { format!("{milli}m") }
 }
 
 #[tokio::test]

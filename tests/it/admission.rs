@@ -1,10 +1,4 @@
 //! The webhook as the apiserver meets it.
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    reason = "a step that fails is a test that fails"
-)]
 
 mod bench;
 mod endpoints;

@@ -1,5 +1,4 @@
 //! What `clusters` tells of a real control plane, with nothing else of Tidegate running.
-#![allow(clippy::indexing_slicing, reason = "a test that looks for what is not there should fail")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,13 @@
 //! The one integration test binary.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a step that fails is a test that fails"
+)]
+
 mod support;
 mod tidy;
 

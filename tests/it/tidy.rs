@@ -84,9 +84,9 @@ fn sources() -> Vec<Source> {
         .into_iter()
         .map(|path| {
             let below = path.strip_prefix(&root).unwrap();
-            let room = below.components().next().unwrap().as_os_str().to_str().unwrap();
+            let top = below.components().next().unwrap().as_os_str().to_str().unwrap();
             Source {
-                room: room.trim_end_matches(".rs").to_owned(),
+                room: top.trim_end_matches(".rs").to_owned(),
                 text: fs::read_to_string(&path).unwrap(),
                 path,
             }

@@ -3,8 +3,6 @@
 //! Most tests share one cluster and work in namespaces of their own. A test that kills components
 //! or needs several clusters starts its own.
 
-#![allow(dead_code, reason = "a tool box: no moment uses all of it")]
-
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -238,7 +236,7 @@ struct Supervisor {
 
 impl Supervisor {
     fn start(options: &Options) -> Result<Self> {
-        let binary = binary()?;
+        let binary = super::helper("cluster")?;
         let dir = fresh_dir();
         // Beside the directory, which goes when the process does.
         let log = dir.with_extension("log");
@@ -294,19 +292,6 @@ impl Drop for Supervisor {
             tracing::warn!(%error, "waiting for the test cluster to end");
         }
     }
-}
-
-/// The path of `tgcluster`, built when its sources are new.
-fn binary() -> Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let done = Command::new(root.join("dev"))
-        .args(["bin", "cluster"])
-        .current_dir(root)
-        .stderr(Stdio::inherit())
-        .output()
-        .context("running ./dev bin cluster")?;
-    ensure!(done.status.success(), "./dev bin cluster ended with {}", done.status);
-    Ok(PathBuf::from(String::from_utf8(done.stdout)?.trim()))
 }
 
 /// Set `TIDEGATE_KEEP` to look at a cluster's directory afterwards.

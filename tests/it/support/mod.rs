@@ -1,7 +1,6 @@
 //! What tests stand on: a real control plane, real operators, Tidegate as its chart installs it.
 
-// Not every binary that includes this uses all of it.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "not every binary that includes this uses all of it")]
 
 pub mod audit;
 pub mod cluster;

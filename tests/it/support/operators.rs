@@ -4,13 +4,11 @@
 //! custom resource definitions, their webhooks and their published samples are read from there at
 //! run time and never copied here.
 
-#![allow(dead_code, reason = "a tool box: no moment uses all of it")]
-
 use std::{
     fs,
     net::TcpListener,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
@@ -27,6 +25,8 @@ use kube::{
     discovery,
 };
 use serde_json::{Value, json};
+
+use super::process::Process;
 
 /// How long an operator may take from its start until it works.
 const START_LIMIT: Duration = Duration::from_mins(2);
@@ -117,12 +117,10 @@ impl OperatorKind {
     }
 }
 
-/// A running operator. Dropping it kills the process; what it made in the cluster stays.
+/// A running operator. Its process ends when it is dropped, and when the test process is gone;
+/// what it made in the cluster stays.
 #[derive(Debug)]
-pub struct Operator {
-    child: Child,
-    log: PathBuf,
-}
+pub struct Operator(Process);
 
 impl Operator {
     /// Installs the definitions, starts the process and waits until it works. Its log and files go
@@ -145,12 +143,6 @@ impl Operator {
         Launch::new(kind, &binary, &files, kubeconfig, dir)?.run(kind, &client).await
     }
 
-    /// Where the process writes what it has to say.
-    #[must_use]
-    pub fn log(&self) -> &Path {
-        &self.log
-    }
-
     /// Looks once whether the operator works; an error if it no longer runs.
     async fn works(
         &mut self,
@@ -158,13 +150,12 @@ impl Operator {
         client: &Client,
         probe: Option<&Value>,
     ) -> Result<bool> {
-        let log = read(&self.log)?;
-        if let Some(status) = self.child.try_wait()? {
-            if log.contains("address already in use") {
-                bail!(PortTaken);
-            }
-            bail!("{} ended with {status}; its log ends with\n{}", kind.name(), tail(&log));
+        let ended = self.0.check();
+        let log = self.0.log()?;
+        if ended.is_err() && log.contains("address already in use") {
+            bail!(PortTaken);
         }
+        ended?;
         if !kind.working().iter().all(|line| log.contains(line)) {
             return Ok(false);
         }
@@ -172,14 +163,6 @@ impl Operator {
             Some(document) => defaults_are_set(client, document).await,
             None => Ok(true),
         }
-    }
-}
-
-impl Drop for Operator {
-    fn drop(&mut self) {
-        // Both fail only when the process is gone already, which is all that is wanted.
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }
 
@@ -195,7 +178,7 @@ struct Launch {
     webhooks: Vec<Value>,
     /// What these webhooks should fill in and let through.
     probe: Option<Value>,
-    log: PathBuf,
+    dir: PathBuf,
 }
 
 impl Launch {
@@ -206,14 +189,8 @@ impl Launch {
         kubeconfig: &Path,
         dir: &Path,
     ) -> Result<Self> {
-        let log = dir.join(format!("{}.log", kind.name()));
-        let output = fs::File::create(&log)?;
         let mut command = Command::new(binary);
-        command
-            .env("KUBECONFIG", kubeconfig)
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output);
+        command.env("KUBECONFIG", kubeconfig);
         let (mut webhooks, mut probe) = (Vec::new(), None);
         match kind {
             OperatorKind::Mpi => {
@@ -238,12 +215,11 @@ impl Launch {
                 command.args(["--standalone", "--all-namespaces", "--verbose"]);
             }
         }
-        Ok(Self { command, webhooks, probe, log })
+        Ok(Self { command, webhooks, probe, dir: dir.to_owned() })
     }
 
-    async fn run(mut self, kind: OperatorKind, client: &Client) -> Result<Operator> {
-        let child = self.command.spawn().with_context(|| format!("starting {}", kind.name()))?;
-        let mut operator = Operator { child, log: self.log };
+    async fn run(self, kind: OperatorKind, client: &Client) -> Result<Operator> {
+        let mut operator = Operator(Process::start(kind.name(), &self.command, &self.dir)?);
         for webhook in &self.webhooks {
             apply(client, webhook).await?;
         }
@@ -253,7 +229,7 @@ impl Launch {
                 start.elapsed() < START_LIMIT,
                 "{} does not work after {START_LIMIT:?}; its log ends with\n{}",
                 kind.name(),
-                tail(&read(&operator.log)?)
+                operator.0.tail()
             );
             tokio::time::sleep(LOOK).await;
         }
@@ -439,11 +415,7 @@ fn binary(kind: OperatorKind) -> Result<PathBuf> {
     let variable = format!("TIDEGATE_BIN_{}", kind.name().to_uppercase().replace('-', "_"));
     let path = match std::env::var_os(&variable) {
         Some(path) => PathBuf::from(path),
-        None => PathBuf::from(output(
-            Command::new(repository().join("dev"))
-                .args(["bin", kind.name()])
-                .current_dir(repository()),
-        )?),
+        None => super::helper(kind.name())?,
     };
     Ok(if kind == OperatorKind::Dask { path.with_file_name("python") } else { path })
 }
@@ -474,17 +446,6 @@ fn output(command: &mut Command) -> Result<String> {
     ensure!(done.status.success(), "{command:?} ended with {}", done.status);
     let text = String::from_utf8(done.stdout)?;
     Ok(text.lines().last().unwrap_or_default().trim().to_owned())
-}
-
-/// A log so far, which may end amid a character.
-fn read(log: &Path) -> Result<String> {
-    Ok(String::from_utf8_lossy(&fs::read(log)?).into_owned())
-}
-
-/// The last lines of a log.
-fn tail(log: &str) -> String {
-    let lines: Vec<_> = log.lines().collect();
-    lines.split_at(lines.len().saturating_sub(20)).1.join("\n")
 }
 
 /// The documents of a YAML file, or of all YAML files of a directory in the order of their names.

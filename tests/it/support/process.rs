@@ -9,14 +9,14 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-/// Runs a program and ends it (TERM) when standard input closes, which the
-/// kernel sees to when the test process is gone. Ends with the program's status.
+/// Runs a program and ends it (TERM, then KILL) when standard input closes, which
+/// the kernel sees to when the test process is gone. Ends with the program's status.
 const WATCH: &str = r#"
 exec 3<&0
 "$@" </dev/null 3<&- &
 child=$!
 echo "$child" >"$PIDFILE.new" && mv "$PIDFILE.new" "$PIDFILE"
-{ read -r _ <&3; kill -TERM "$child"; } 2>/dev/null &
+{ read -r _ <&3; kill -TERM "$child"; sleep 10; kill -KILL "$child"; } 2>/dev/null &
 watcher=$!
 wait "$child"
 status=$?
@@ -31,11 +31,14 @@ pub struct Process {
     child: Child,
     pid: u32,
     log: PathBuf,
+    /// Bytes that earlier processes of that name wrote.
+    before: usize,
 }
 
 impl Process {
-    /// Starts `program` with `args`; its output goes to `dir/name.log`.
-    pub fn start(name: &str, program: &Path, args: &[String], dir: &Path) -> Result<Self> {
+    /// Starts a program with its arguments and environment; its output goes to `dir/name.log`,
+    /// behind what an earlier process of that name wrote.
+    pub fn start(name: &str, program: &Command, dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir)?;
         let log = dir.join(format!("{name}.log"));
         let pidfile = dir.join(format!("{name}.pid"));
@@ -43,10 +46,18 @@ impl Process {
             fs::remove_file(&pidfile)?;
         }
         let output = File::options().create(true).append(true).open(&log)?;
-        let child = Command::new("sh")
+        let mut watch = Command::new("sh");
+        for (key, value) in program.get_envs() {
+            match value {
+                Some(value) => watch.env(key, value),
+                None => watch.env_remove(key),
+            };
+        }
+        let before = usize::try_from(output.metadata()?.len())?;
+        let child = watch
             .args(["-c", WATCH, "watch"])
-            .arg(program)
-            .args(args)
+            .arg(program.get_program())
+            .args(program.get_args())
             .env("PIDFILE", &pidfile)
             .stdin(Stdio::piped())
             .stdout(output.try_clone()?)
@@ -54,7 +65,7 @@ impl Process {
             .spawn()
             .with_context(|| format!("starting {name}"))?;
         let pid = read_pid(&pidfile)?;
-        Ok(Self { name: name.to_owned(), child, pid, log })
+        Ok(Self { name: name.to_owned(), child, pid, log, before })
     }
 
     /// Fails when the program has ended, with the end of its log.
@@ -79,16 +90,17 @@ impl Process {
         Ok(())
     }
 
-    /// The last lines of the log.
+    /// The last lines it wrote.
     pub fn tail(&self) -> String {
-        let text = fs::read_to_string(&self.log).unwrap_or_else(|error| error.to_string());
+        let text = self.log().unwrap_or_else(|error| error.to_string());
         let lines: Vec<&str> = text.lines().collect();
         lines.split_at(lines.len().saturating_sub(40)).1.join("\n")
     }
 
-    /// The whole log.
+    /// All it wrote so far, which may end amid a character.
     pub fn log(&self) -> Result<String> {
-        Ok(fs::read_to_string(&self.log)?)
+        let all = fs::read(&self.log)?;
+        Ok(String::from_utf8_lossy(all.get(self.before..).unwrap_or_default()).into_owned())
     }
 }
 

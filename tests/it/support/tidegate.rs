@@ -131,7 +131,7 @@ impl Tidegate {
             format!("--health-listen=127.0.0.1:{}", self.ports.health),
             "--log=info,tidegate=debug".to_owned(),
         ];
-        let process = Process::start("controller", &program(), &args, &self.dir)?;
+        let process = Process::start("controller", Command::new(program()).args(args), &self.dir)?;
         self.lock().controller = Some(process);
         Ok(())
     }
@@ -149,7 +149,7 @@ impl Tidegate {
             format!("--cert-dir={}", mounted.display()),
             "--log=info,tidegate=debug".to_owned(),
         ];
-        let process = Process::start("webhook", &program(), &args, &self.dir)?;
+        let process = Process::start("webhook", Command::new(program()).args(args), &self.dir)?;
         self.lock().webhook = Some(process);
         Ok(())
     }
