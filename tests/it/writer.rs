@@ -128,7 +128,7 @@ fn gates(pod: &Pod) -> Vec<&str> {
 
 #[tokio::test]
 async fn a_release_opens_our_gate_only_and_says_why() -> Result<()> {
-    let cluster = Cluster::shared()?;
+    let cluster = Cluster::bare()?;
     let pods = namespace(&cluster.client().await?, "writer-opens").await?;
     let release = gated(&pods, "a", &["example.com/other", GATE]).await?;
     let mut writer = Running::start(cluster, 7).await?;
@@ -150,7 +150,7 @@ async fn a_release_opens_our_gate_only_and_says_why() -> Result<()> {
 
 #[tokio::test]
 async fn a_release_for_another_pod_of_that_name_is_gone() -> Result<()> {
-    let cluster = Cluster::shared()?;
+    let cluster = Cluster::bare()?;
     let pods = namespace(&cluster.client().await?, "writer-gone").await?;
     let older = gated(&pods, "a", &[GATE]).await?;
     pods.delete("a", &DeleteParams::default()).await?;
@@ -165,7 +165,7 @@ async fn a_release_for_another_pod_of_that_name_is_gone() -> Result<()> {
 
 #[tokio::test]
 async fn a_policy_that_says_no_is_told_and_tried_again_later() -> Result<()> {
-    let cluster = Cluster::shared()?;
+    let cluster = Cluster::bare()?;
     let client = cluster.client().await?;
     let pods = namespace(&client, "writer-refused").await?;
     let policies = Api::<ValidatingAdmissionPolicy>::all(client.clone());
@@ -226,7 +226,7 @@ async fn queue(client: &Client, name: &str) -> Result<Queue> {
 
 #[tokio::test]
 async fn a_status_is_written_when_it_changed_and_survives_a_restart() -> Result<()> {
-    let cluster = Cluster::shared()?;
+    let cluster = Cluster::bare()?;
     let client = cluster.client().await?;
     let queue = queue(&client, "writer-status").await?;
     let queues = Api::<Queue>::all(client.clone());
@@ -273,7 +273,7 @@ async fn a_status_is_written_when_it_changed_and_survives_a_restart() -> Result<
 
 #[tokio::test]
 async fn events_are_shown_where_people_look() -> Result<()> {
-    let cluster = Cluster::shared()?;
+    let cluster = Cluster::bare()?;
     let client = cluster.client().await?;
     let queue = queue(&client, "writer-event").await?;
     let writer = Running::start(cluster, 1).await?;

@@ -97,11 +97,20 @@ struct Status {
 }
 
 impl Cluster {
-    /// The cluster that tests share, started by whoever asks first.
+    /// The cluster that tests share, with Tidegate on it, started by whoever asks first.
     pub fn shared() -> Result<&'static Self> {
         static SHARED: OnceLock<Result<Cluster, String>> = OnceLock::new();
-        SHARED
-            .get_or_init(|| Self::start(&Options::default()).map_err(|e| format!("{e:#}")))
+        Self::once(&SHARED)
+    }
+
+    /// A second one to share, on which nothing is ever installed.
+    pub fn bare() -> Result<&'static Self> {
+        static BARE: OnceLock<Result<Cluster, String>> = OnceLock::new();
+        Self::once(&BARE)
+    }
+
+    fn once(cell: &'static OnceLock<Result<Self, String>>) -> Result<&'static Self> {
+        cell.get_or_init(|| Self::start(&Options::default()).map_err(|e| format!("{e:#}")))
             .as_ref()
             .map_err(|e| anyhow!("the shared cluster did not start: {e}"))
     }
