@@ -143,11 +143,15 @@ impl Board {
             ),
         ];
         lines.extend(self.queues.iter().map(queue_row));
+        let (ended, open): (Vec<&Value>, Vec<&Value>) =
+            self.groups.iter().partition(|group| group["state"] == "Ended");
         lines.push(format!(
-            "{:<10}{:<34}{:<22}{:>8}{:>9}{:>8}",
+            "{:<22}{:<30}{:<21}{:>8}{:>9}{:>7}",
             "NAMESPACE", "GROUP", "STATE", "WAITING", "RUNNING", "ENDED"
         ));
-        lines.extend(self.groups.iter().take(ROWS).map(group_row));
+        lines.extend(open.iter().take(ROWS).map(|group| group_row(group)));
+        let more = open.len().saturating_sub(ROWS);
+        lines.push(format!("... {more} more, and {} that have ended", ended.len()));
         lines.join("\n") + "\n"
     }
 }
@@ -164,7 +168,7 @@ fn group_row(group: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (root, pods) = (&group["root"], &group["counts"]);
     format!(
-        "{:<10}{:<34}{:<22}{:>8}{:>9}{:>8}",
+        "{:<22}{:<30}{:<21}{:>8}{:>9}{:>7}",
         text(&group["metadata"]["namespace"]),
         format!("{}/{}", text(&root["kind"]), text(&root["name"])),
         text(&group["state"]),
