@@ -129,10 +129,11 @@ impl Names {
                 "all its pods must start together and some may still arrive".into()
             }
             Reason::LargerThanQueue(shortage, queue) => {
-                format!("larger than queue {:?}: {}", self.queue_name(*queue), self.short(shortage))
+                let queue = self.queue_name(*queue);
+                format!("larger than queue {queue:?}: {}", self.too_large(shortage))
             }
             Reason::LargerThanAnyNode(shortage) => {
-                format!("larger than any node: {}", self.short(shortage))
+                format!("larger than any node: {}", self.too_large(shortage))
             }
             Reason::QueueLimit(shortage, queue) => {
                 format!("limit of queue {:?}: {}", self.queue_name(*queue), self.short(shortage))
@@ -159,6 +160,12 @@ impl Names {
                 format!("queue {queue:?} does not list its priority class (spec.priorityClasses)")
             }
         }
+    }
+
+    fn too_large(&self, shortage: &Shortage) -> String {
+        let name = self.resource(shortage.resource);
+        let say = |units| quantity::format(&name, units);
+        format!("needs {} {name}, the most is {}", say(shortage.need), say(shortage.most))
     }
 
     fn short(&self, shortage: &Shortage) -> String {
