@@ -4,6 +4,8 @@
 //! can never slow the loop. Names meet ids here and amounts become quantities.
 
 mod build;
+#[cfg(test)]
+mod tests;
 mod text;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,153 @@
+//! What people read: one sentence for each reason, rows that add up.
+
+use std::fmt::Write as _;
+
+use super::*;
+use crate::engine::event::{
+    Address, Event, GroupConfig, GroupName, Name, NodeConfig, PodConfig, QueueConfig, QueueName,
+};
+use crate::engine::{
+    Assignment, ClusterId, Engine, Forbidden, Gang, GroupId, NodeId, PodState, QueueId, Reason,
+    ResourceId, Shortage, Uid,
+};
+
+const QUEUE: QueueId = QueueId(1);
+
+fn names() -> Names {
+    let mut names = Names::default();
+    names.learn(Name::Resource(ResourceId::CPU, "cpu".into()));
+    names.learn(Name::Resource(ResourceId::PODS, "pods".into()));
+    names.learn(Name::Queue(QUEUE, QueueName { name: "research".into(), object: None }));
+    names
+}
+
+#[test]
+fn every_reason_is_a_sentence_with_its_numbers_and_says_what_would_end_it() {
+    let names = names();
+    let shortage = Shortage { resource: ResourceId::CPU, need: 1_500, used: 3_000, most: 4_000 };
+    let reasons = [
+        Reason::ClusterNotSynced,
+        Reason::ResolvingOwners,
+        Reason::NoQueue,
+        Reason::UnknownQueue(QUEUE),
+        Reason::QueueForbidden(QUEUE, Forbidden::Namespace),
+        Reason::QueueForbidden(QUEUE, Forbidden::PriorityClass),
+        Reason::QueueInvalid(QUEUE),
+        Reason::QueueStopped(QUEUE),
+        Reason::WaitingForMembers { have: 2, need: 3 },
+        Reason::Settling { until: 5_000 },
+        Reason::LargerThanQueue(Shortage { used: 0, need: 4_500, ..shortage }, QUEUE),
+        Reason::LargerThanAnyNode(Shortage { used: 0, need: 4_500, ..shortage }),
+        Reason::QueueLimit(shortage, QUEUE),
+        Reason::Capacity(shortage),
+        Reason::BehindInStrictQueue(QUEUE),
+        Reason::ReleaseRefused { retry_at: 7_000 },
+        Reason::NextRound,
+    ];
+    let mut text = String::new();
+    for reason in &reasons {
+        let said = names.sentence(reason, 2_000);
+        let remedy = names.remedy(reason).unwrap_or_else(|| "-".to_owned());
+        writeln!(text, "{}: {said} | {remedy}", reason.code()).unwrap();
+    }
+    insta::assert_snapshot!(text, @r#"
+    ClusterNotSynced: the controller is still reading the cluster | -
+    ResolvingOwners: its owners are being looked up | -
+    NoQueue: neither its root object nor its namespace names a queue | put the label tidegate.dev/queue on the root object, or on the namespace as its default
+    UnknownQueue: queue "research" does not exist | create queue "research" or name another one
+    NamespaceNotAllowed: queue "research" may not be used from this namespace (spec.namespaces) | name a queue that is open to it, or ask whoever owns the queue
+    PriorityClassNotAllowed: queue "research" does not list its priority class (spec.priorityClasses) | name a queue that is open to it, or ask whoever owns the queue
+    QueueInvalid: queue "research" has an unknown parent, is in a cycle of parents or has a malformed amount | see the conditions of queue "research" and of those above it
+    QueueStopped: queue "research" is stopped (spec.stop: Hold) | -
+    WaitingForMembers: 2 of the 3 pods that must start together have arrived | starts when its other pods are created; tidegate.dev/min-count says how many
+    Settling: all its pods must start together and some may still arrive | -
+    LargerThanQueue: larger than queue "research": needs 4500m cpu, the most is 4 | ask less, or raise the limit of queue "research" by 500m cpu
+    LargerThanAnyNode: larger than any node: needs 4500m cpu, the most is 4 | ask less, or add a node with 500m cpu more than the largest
+    QueueLimit: limit of queue "research": needs 1500m cpu, 3 of 4 in use, 500m missing | starts when queue "research" has 500m cpu more
+    Capacity: the cluster is full: needs 1500m cpu, 3 of 4 in use, 500m missing | starts when 500m cpu more become free
+    BehindInStrictQueue: queue "research" is strict and others are first | -
+    ReleaseRefused: its release was refused by the apiserver or another admission plugin; tried again in 5 s | -
+    NextRound: about to be decided | -
+    "#);
+}
+
+fn object(kind: &str, name: &str, uid: &str) -> ObjectRef {
+    let address = Address {
+        cluster: ClusterId(0),
+        namespace: "team".into(),
+        name: name.into(),
+        uid: uid.into(),
+    };
+    ObjectRef { address, api_version: "batch/v1".into(), kind: kind.into() }
+}
+
+/// Two pods of one job: one has its turn, one waits.
+fn world() -> (Engine, Names) {
+    let (mut engine, mut names) = (Engine::default(), names());
+    let cpu = |units| [(ResourceId::CPU, units)].into_iter().collect();
+    let queue = QueueConfig { weight: 1, limit: cpu(1_000), ..QueueConfig::default() };
+    let allocatable = [(ResourceId::CPU, 4_000), (ResourceId::PODS, 10)].into_iter().collect();
+    let node = NodeConfig { cluster: ClusterId(0), allocatable, ready: true, schedulable: true };
+    let group = GroupConfig {
+        cluster: ClusterId(0),
+        root: Uid(1),
+        queue: Assignment::Queue(QUEUE),
+        gang: Gang::Units,
+    };
+    let mut events = vec![
+        Event::QueueChanged(QUEUE, queue),
+        Event::NodeChanged(NodeId(1), node),
+        Event::GroupChanged(GroupId(1), group),
+        Event::Synced(ClusterId(0)),
+    ];
+    for (id, created) in [(10, 5_000), (11, 6_000)] {
+        let cost = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
+        let pod =
+            PodConfig { group: GroupId(1), cost, priority: 7, created, state: PodState::Gated };
+        events.push(Event::PodChanged(Uid(id), pod));
+        let address = object("Pod", &format!("pod-{id}"), "u").address;
+        names.learn(Name::Pod(Uid(id), address));
+    }
+    for event in events {
+        engine.apply(9_000, event);
+    }
+    let root = object("Job", "train", "0A1B-2C3D4E5F");
+    names.learn(Name::Group(GroupId(1), GroupName { root, chain: vec![], evidence: vec![] }));
+    engine.decide(10);
+    (engine, names)
+}
+
+#[test]
+fn a_group_that_is_partly_let_go_is_growing_and_its_queue_counts_both_parts() {
+    let (engine, names) = world();
+    let view = View::of(&engine, &names, 9_000, Totals::default());
+    let row = &view.groups[&("team".into(), "job-train-0a1b2c3d".into())];
+    assert_eq!(row.state, GroupState::Growing);
+    assert_eq!((row.counts.waiting, row.counts.released, row.since), (1, 1, 6_000));
+    let pods: Vec<_> = row.pods.iter().map(|pod| (&*pod.name, pod.state)).collect();
+    assert_eq!(pods, [("pod-11", "Waiting"), ("pod-10", "Released")]);
+    assert_eq!(row.charged["cpu"], "1");
+    let queue = &view.queues["research"];
+    assert_eq!((queue.pending, queue.running, queue.oldest), ((1, 1), (1, 1), Some(6_000)));
+    assert_eq!((queue.usage["cpu"].as_str(), queue.share_per_mille), ("1", 250));
+}
+
+#[test]
+fn a_refusal_is_part_of_the_sentence_until_the_group_is_gone() {
+    let (_, mut names) = world();
+    let reason = Reason::ReleaseRefused { retry_at: 5_000 };
+    names.refused(GroupId(1), "policy says no".into());
+    assert!(names.wait(GroupId(1), &reason, 0).ends_with("policy says no"));
+    names.learn(Name::GroupGone(GroupId(1)));
+    assert!(!names.wait(GroupId(1), &reason, 0).contains("policy"));
+}
+
+#[test]
+fn a_groups_name_is_a_valid_object_name_however_long_its_root_is_called() {
+    let (engine, mut names) = world();
+    let root = object("Job", &"x".repeat(253), "0A1B-2C3D4E5F");
+    names.learn(Name::Group(GroupId(1), GroupName { root, chain: vec![], evidence: vec![] }));
+    let view = View::of(&engine, &names, 0, Totals::default());
+    let (_, name) = view.groups.keys().next().unwrap();
+    assert!(name.len() <= 253 && name.ends_with("-0a1b2c3d"), "{name}");
+}
