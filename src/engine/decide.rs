@@ -110,7 +110,7 @@ impl Engine {
     fn step(&mut self, queue: QueueId, lane: &mut Lane, decisions: &mut Vec<Decision>) {
         let Some(offer) = lane.offer.take() else { return };
         match self.refusal(queue, &offer) {
-            None => self.commit(queue, lane, &offer, decisions),
+            None => self.commit(queue, &offer, decisions),
             Some(reason) => self.refuse(queue, lane, &offer, reason),
         }
         self.advance(queue, lane);
@@ -139,13 +139,7 @@ impl Engine {
         }
     }
 
-    fn commit(
-        &mut self,
-        queue: QueueId,
-        lane: &mut Lane,
-        offer: &Offer,
-        decisions: &mut Vec<Decision>,
-    ) {
+    fn commit(&mut self, queue: QueueId, offer: &Offer, decisions: &mut Vec<Decision>) {
         let size = u32::try_from(offer.pods.len()).unwrap_or(u32::MAX);
         let first = self.groups.get(&offer.group).is_some_and(|group| !group.started);
         for &pod in &offer.pods {
@@ -158,10 +152,6 @@ impl Engine {
             self.decided += 1;
             let number = self.decided;
             decisions.push(Decision { number, pod, group: offer.group, queue, size, first });
-        }
-        if first {
-            // What did not fit as a gang is on its own from now on.
-            lane.after = None;
         }
         if let Some(group) = self.groups.get_mut(&offer.group) {
             group.started = true;

@@ -113,18 +113,6 @@ fn pods_start_until_the_limit_is_exactly_full_and_the_reason_says_how_much_is_mi
 }
 
 #[test]
-fn pods_that_were_too_many_for_a_gang_start_on_their_own_in_the_round_that_starts_it() {
-    let mut world = World::new(100_000);
-    let queue = world.queue(1, |q| q.limit = cpu(3000));
-    let group = world.group(1, Assignment::Queue(queue), Gang::AtLeast(2));
-    let sizes = [2000, 2000, 500, 500];
-    let pods = sizes.map(|units| world.pod(group, |pod| pod.cost = cost(units)));
-    assert_eq!(world.decide(), [pods[2], pods[3], pods[0]]);
-    assert_eq!(world.code(pods[1]), "QueueLimit");
-    assert_eq!(world.decide(), []);
-}
-
-#[test]
 fn only_the_first_decision_about_a_group_is_its_first() {
     let mut world = World::new(100_000);
     let queue = world.queue(1, |_| {});
