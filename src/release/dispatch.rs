@@ -112,12 +112,19 @@ impl Dispatch {
                     }
                 }
                 Some(done) = self.in_flight.next() => self.finish(done),
-                action = actions.recv(), if self.outbox.len() < OUTBOX => {
+                action = actions.recv(), if self.has_room() => {
                     self.accept(action.ok_or(ReleaseError::ActionsClosed)?, stop).await;
                 }
                 () = super::sleep(wait) => {}
             }
         }
+    }
+
+    /// While no lane takes more, actions wait in the channel and the control loop decides
+    /// less, instead of handing back what it has decided.
+    fn has_room(&self) -> bool {
+        let full = !self.lanes.is_empty() && !self.lanes.values().any(Lane::has_room);
+        self.outbox.len() < OUTBOX && !full
     }
 
     fn now(&self) -> Millis {

@@ -96,6 +96,11 @@ impl Lane {
         }
     }
 
+    /// Whether one more release would be taken.
+    pub(super) fn has_room(&self) -> bool {
+        self.open.len() < WAITING
+    }
+
     /// Takes a release in. An outcome when there is nothing to write.
     pub(super) fn accept(&mut self, now: Millis, release: Release) -> Option<Outcome> {
         let pod = release.pod;
@@ -105,7 +110,7 @@ impl Lane {
         if self.open.contains(&pod) {
             return None;
         }
-        if self.open.len() >= WAITING {
+        if !self.has_room() {
             let retry_at = now.saturating_add(self.limits.refusal.after(1));
             return Some(Outcome::Refused { retry_at });
         }

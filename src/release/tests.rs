@@ -127,6 +127,25 @@ async fn no_more_than_the_bound_are_in_flight() {
     assert_eq!(writer.api.most_at_once(), 16);
 }
 
+#[tokio::test]
+async fn what_is_decided_faster_than_written_waits_and_is_not_handed_back() {
+    let gate = Arc::new(Notify::new());
+    let waiting = Arc::clone(&gate);
+    let mut writer = Started::with(Api::new(move |_| Reply::After(Arc::clone(&waiting))));
+    let slow = tokio::spawn(async move {
+        loop {
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            gate.notify_waiters();
+        }
+    });
+    let releases = (1..=6_000).map(|pod| Action::Release(release(pod)));
+    let outcomes = writer.exchange(releases.collect()).await;
+    slow.abort();
+    assert!(outcomes.iter().all(|(_, outcome)| *outcome == Outcome::Released));
+}
+
 fn notice() -> Action {
     Action::Notice(Notice {
         about: ObjectRef {

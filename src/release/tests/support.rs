@@ -236,6 +236,24 @@ impl Started {
         patient(actions.send(action)).await.expect("the writer runs");
     }
 
+    /// Sends while outcomes are read, one for each action.
+    pub async fn exchange(&mut self, actions: Vec<Action>) -> Vec<(PodId, Outcome)> {
+        let (sender, count) = (self.actions.clone().expect("actions are open"), actions.len());
+        let send = async {
+            for action in actions {
+                sender.send(action).await.expect("the writer runs");
+            }
+        };
+        let take = async {
+            let mut outcomes = Vec::new();
+            while outcomes.len() < count {
+                outcomes.push(self.outcome().await);
+            }
+            outcomes
+        };
+        tokio::join!(send, take).1
+    }
+
     pub async fn outcome(&mut self) -> (PodId, Outcome) {
         let inbox = self.inbox.as_mut().expect("the inbox is open");
         loop {
