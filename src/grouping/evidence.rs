@@ -52,8 +52,10 @@ pub(super) fn queue(
         };
         if chosen != Some(name) {
             let who = who(link, chain);
+            let what =
+                if link.key.namespace.is_empty() { "of a namespace" } else { "without owner" };
             evidence.push(format!(
-                "label {label}={name} on {who} chooses nothing: only an object without owner names the queue"
+                "label {label}={name} on {who} chooses nothing: only an object {what} names the queue"
             ));
         }
     }

@@ -52,8 +52,9 @@ fn run_root(chain: &Chain) -> (&Link, Option<&Link>) {
     (root, None)
 }
 
-/// The label of the object that somebody made, else the namespace's. A copy on
-/// an owned object chooses nothing: nobody's right to use the queue was checked there.
+/// The label of the object that somebody made in the pod's namespace, else the
+/// namespace's. On an owned object and on one without a namespace it chooses nothing:
+/// nobody's right to use the queue was checked there.
 fn choose_queue(
     chain: &Chain,
     member: &Member<'_>,
@@ -62,7 +63,9 @@ fn choose_queue(
     let top = chain.top();
     let on_top = match chain.end {
         End::Pending => return None,
-        End::Top => top.metadata.as_ref().and_then(|metadata| metadata.marks.queue.as_ref()),
+        End::Top if !top.key.namespace.is_empty() => {
+            top.metadata.as_ref().and_then(|metadata| metadata.marks.queue.as_ref())
+        }
         _ => None,
     };
     let choice = match (on_top, member.namespace_queue) {

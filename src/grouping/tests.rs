@@ -402,13 +402,21 @@ fn a_group_name_too_long_to_be_one_is_ignored() {
 }
 
 #[test]
-fn a_cluster_scoped_owner_names_the_queue_and_never_merges_namespaces() {
-    let world = world([object("Fleet/f").cluster_scoped().queue("a")]);
+fn a_cluster_scoped_owner_never_merges_namespaces() {
+    let world = world([object("Fleet/f").cluster_scoped()]);
     let pod = object("Pod/p").by("Fleet/f");
     let [one, two] = ["one", "two"].map(|namespace| resolve_in(&world, &pod, namespace));
     assert_ne!(one.placement().group, two.placement().group);
-    assert_eq!(one.placement().queue, two.placement().queue);
     assert_eq!(&*one.placement().root.namespace, "");
+}
+
+/// Or else a pod would take the default queue of any namespace that it names as owner.
+#[test]
+fn the_label_of_a_cluster_scoped_owner_chooses_nothing() {
+    let world = world([object("Namespace/theirs").cluster_scoped().queue("theirs")]);
+    let placement = world.place(&object("Pod/p").names("Namespace/theirs"));
+    assert_eq!(placement.queue.map(|queue| queue.name), Some("house".into()));
+    assert!(placement.evidence.iter().any(|line| line.contains("chooses nothing")));
 }
 
 #[test]
