@@ -62,6 +62,9 @@ impl Reader {
     }
 
     async fn try_read(&self, key: &ObjectKey) -> Result<Lookup, Error> {
+        if !is_segment(&key.name) {
+            return Ok(Lookup::Missing);
+        }
         let Some(served) = self.served(&key.api_version, &key.kind).await? else {
             return Ok(Lookup::UnknownKind);
         };
@@ -114,7 +117,11 @@ impl Reader {
     }
 
     async fn discover(&self, api_version: &str) -> Result<BTreeMap<String, Served>, Error> {
-        let Ok(version) = api_version.parse::<GroupVersion>() else { return Ok(BTreeMap::new()) };
+        let version = api_version.parse::<GroupVersion>().ok();
+        let named = |version: &GroupVersion| {
+            is_segment(&version.version) && (version.group.is_empty() || is_segment(&version.group))
+        };
+        let Some(version) = version.filter(named) else { return Ok(BTreeMap::new()) };
         let group = match discovery::pinned_group(&self.client, &version).await {
             Ok(group) => group,
             Err(Error::Api(status)) if status.code == 404 => return Ok(BTreeMap::new()),
@@ -131,6 +138,13 @@ impl Reader {
     }
 }
 
+/// Whether a text is one plain segment of a path, as every name is. Nobody checks what an
+/// owner reference says, and it must not lead our request elsewhere.
+fn is_segment(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:@!$&'()*+,;=".contains(&byte);
+    !matches!(text, "" | "." | "..") && text.bytes().all(plain)
+}
+
 /// The rule that a role must hold for a kind to be read.
 fn rule(resource: &ApiResource) -> Arc<str> {
     format!(
@@ -138,4 +152,27 @@ fn rule(resource: &ApiResource) -> Arc<str> {
         resource.group, resource.plural
     )
     .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+
+    #[rstest]
+    #[case("job-1.a", true)]
+    #[case("system:node", true)]
+    #[case("", false)]
+    #[case(".", false)]
+    #[case("..", false)]
+    #[case("../secrets/s", false)]
+    #[case("p/proxy", false)]
+    #[case("p%2fproxy", false)]
+    #[case("p?watch=1", false)]
+    #[case("p#", false)]
+    #[case("a b", false)]
+    #[case("ä", false)]
+    fn what_an_owner_reference_says_stays_one_segment(#[case] name: &str, #[case] plain: bool) {
+        assert_eq!(is_segment(name), plain);
+    }
 }
