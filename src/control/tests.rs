@@ -71,6 +71,19 @@ impl Bench {
         self.tell(Event::NodeChanged(NodeId(1), node)).await;
     }
 
+    async fn group(&self, group: GroupId, root: ObjectRef, joined: Option<Arc<str>>) {
+        let evidence = vec!["label on Job".into()];
+        let name = GroupName { namespace: "team".into(), joined, root, chain: vec![], evidence };
+        self.name(Name::Group(group, name)).await;
+        let config = GroupConfig {
+            cluster: ClusterId(0),
+            root: Uid(u128::from(group.0)),
+            queue: Assignment::Queue(QUEUE),
+            gang: Gang::Units,
+        };
+        self.tell(Event::GroupChanged(group, config)).await;
+    }
+
     async fn job(&self, id: u32, created: Millis) {
         let group = GroupId(u64::from(id));
         let root = ObjectRef {
@@ -78,15 +91,7 @@ impl Bench {
             api_version: "batch/v1".into(),
             kind: "Job".into(),
         };
-        let name = GroupName { root, chain: vec![], evidence: vec!["label on Job".into()] };
-        self.name(Name::Group(group, name)).await;
-        let config = GroupConfig {
-            cluster: ClusterId(0),
-            root: Uid(u128::from(id)),
-            queue: Assignment::Queue(QUEUE),
-            gang: Gang::Units,
-        };
-        self.tell(Event::GroupChanged(group, config)).await;
+        self.group(group, root, None).await;
         self.pod(group, id, created, PodState::Gated).await;
     }
 
@@ -213,4 +218,27 @@ async fn the_loop_ends_when_its_writer_is_gone() {
     bench.tell(Event::Synced(ClusterId(0))).await;
     let ended = bench.running.await.unwrap();
     assert!(matches!(ended, Err(ControlError::WriterGone)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn groups_of_one_root_and_of_a_root_without_namespace_each_have_a_row() {
+    let bench = start();
+    bench.queue(0).await;
+    let fleet = ObjectRef {
+        address: Address { namespace: "".into(), ..address("fleet", 9) },
+        api_version: "x/v1".into(),
+        kind: "Fleet".into(),
+    };
+    let cost: Vector = [(ResourceId::CPU, 1_000)].into_iter().collect();
+    for (id, joined) in (1..).zip([None, Some("A b"), Some("a-b")]) {
+        bench.group(GroupId(id), fleet.clone(), joined.map(Arc::from)).await;
+        let state = PodState::Gated;
+        let config =
+            PodConfig { group: GroupId(id), cost: cost.clone(), priority: 0, created: 1, state };
+        bench.tell(Event::PodChanged(Uid(u128::from(id)), config)).await;
+    }
+    let view = bench.view(|view| view.groups.len() == 3).await;
+    let names: Vec<String> =
+        view.groups.keys().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+    insta::assert_snapshot!(names.join(" "), @"team/fleet-fleet-00000000 team/group-a-b-2a89df63 team/group-a-b-746d5912");
 }

@@ -148,13 +148,13 @@ impl Engine {
                 pod.release = ReleaseState::Sent;
                 pod.retry_at = None;
             }
+            self.enter_group(pod);
             self.recharge(pod);
             self.decided += 1;
             let number = self.decided;
             decisions.push(Decision { number, pod, group: offer.group, queue, size, first });
         }
         if let Some(group) = self.groups.get_mut(&offer.group) {
-            group.started = true;
             group.refusal = None;
         }
     }
@@ -396,7 +396,7 @@ fn earlier(known: Option<Millis>, other: Millis) -> Millis {
 fn together(group: &Group, now: Millis) -> Result<usize, Reason> {
     let have = group.waiting.len();
     match group.config.gang {
-        _ if group.started => Ok(1),
+        _ if !group.started.is_empty() => Ok(1),
         Gang::Units => Ok(1),
         Gang::AtLeast(need) => match usize::try_from(need) {
             Ok(need) if have >= need => Ok(need.max(1)),

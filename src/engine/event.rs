@@ -103,6 +103,16 @@ pub struct PodConfig {
     pub state: PodState,
 }
 
+impl PodConfig {
+    /// The node it is on.
+    pub(super) fn node(&self) -> Option<NodeId> {
+        match self.state {
+            PodState::Bound { node, .. } => Some(node),
+            _ => None,
+        }
+    }
+}
+
 /// What became of a release.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -146,6 +156,10 @@ pub struct QueueName {
 /// How people know a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupName {
+    /// Where its pods are; a root may be cluster-scoped.
+    pub namespace: Arc<str>,
+    /// The name by which trees joined, where they did.
+    pub joined: Option<Arc<str>>,
     /// The object at the top: what the user made.
     pub root: ObjectRef,
     /// Objects between the root and the pods, top first, as `Kind/name`.

@@ -166,4 +166,6 @@ pub enum PodState {
     },
     /// Succeeded or failed: costs nothing any more.
     Ended,
+    /// Deleted or failed behind our gate: it never ran and never will.
+    Dropped,
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::event::QueueConfig;
 use super::model::{Assignment, Gang, GroupId, Millis, PodId, PodState, QueueId, Vector};
 use super::reason::Reason;
-use super::world::{Engine, Group};
+use super::world::{Engine, Group, ReleaseState};
 
 /// What is known of a group, for the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,10 +81,11 @@ impl Engine {
         for (&pod_id, pod) in group.pods.iter().filter_map(|pod| self.pods.get_key_value(pod)) {
             match pod.config.state {
                 PodState::Gated if pod.waits() => {}
+                PodState::Gated if pod.release == ReleaseState::Gone => summary.ended.push(pod_id),
                 PodState::Gated => summary.released.push((pod_id, false)),
                 PodState::Released { held } => summary.released.push((pod_id, held)),
                 PodState::Bound { terminating, .. } => summary.running.push((pod_id, terminating)),
-                PodState::Ended => summary.ended.push(pod_id),
+                PodState::Ended | PodState::Dropped => summary.ended.push(pod_id),
             }
             if let Some(charge) = &pod.charge {
                 summary.charged.add(&charge.cost);

@@ -511,6 +511,110 @@ fn any_amount_of_odd_work_that_does_not_fit_delays_nobody_else() {
     assert_eq!(first_round, [pod]);
 }
 
+#[test]
+fn a_gang_whose_every_release_was_refused_starts_whole_again_or_not_at_all() {
+    let mut world = World::new(3000);
+    let queue = world.queue(1, |_| {});
+    let group = world.group(1, Assignment::Queue(queue), Gang::AtLeast(3));
+    let members = [(); 3].map(|()| world.pod(group, |_| {}));
+    assert_eq!(world.decide(), members);
+    for member in members {
+        world.apply(Event::Outcome(member, Outcome::Refused { retry_at: 5_000 }));
+    }
+    let other = world.single(queue, |_| {});
+    assert_eq!(world.decide(), [other]);
+    assert!(world.engine.tick(5_000));
+    assert_eq!(world.decide(), [], "two of three would be torn");
+    world.see(other, PodState::Ended);
+    assert_eq!(world.decide(), members);
+}
+
+#[test]
+fn a_member_that_was_refused_while_others_started_goes_alone() {
+    let mut world = World::new(3000);
+    let queue = world.queue(1, |_| {});
+    let group = world.group(1, Assignment::Queue(queue), Gang::AtLeast(3));
+    let members = [(); 3].map(|()| world.pod(group, |_| {}));
+    world.decide();
+    world.apply(Event::Outcome(members[0], Outcome::Refused { retry_at: 5_000 }));
+    world.apply(Event::Outcome(members[1], Outcome::Gone));
+    world.apply(Event::Outcome(members[2], Outcome::Released));
+    assert!(world.engine.tick(5_000));
+    assert_eq!(world.decide(), [members[0]]);
+}
+
+#[test]
+fn a_member_that_is_deleted_while_it_waits_starts_no_gang() {
+    let mut world = World::new(3000);
+    let queue = world.queue(1, |_| {});
+    let group = world.group(1, Assignment::Queue(queue), Gang::AtLeast(3));
+    let members = [(); 2].map(|()| world.pod(group, |_| {}));
+    world.see(members[0], PodState::Dropped);
+    assert_eq!(world.decide(), []);
+    assert_eq!(world.reason(members[1]), Some(Reason::WaitingForMembers { have: 1, need: 3 }));
+}
+
+#[test]
+fn a_run_of_which_nothing_is_left_starts_whole_as_after_a_restart() {
+    let mut world = World::new(2000);
+    let queue = world.queue(1, |_| {});
+    let group = world.group(1, Assignment::Queue(queue), Gang::AtLeast(2));
+    let old = [(); 2].map(|()| world.pod(group, |_| {}));
+    assert_eq!(world.decide(), old);
+    let new = world.pod(group, |_| {});
+    for pod in old {
+        world.apply(Event::PodRemoved(pod));
+    }
+    assert_eq!(world.decide(), []);
+    assert_eq!(world.code(new), "WaitingForMembers");
+}
+
+#[test]
+fn nothing_is_kept_of_pods_that_ended_on_a_node() {
+    let mut world = World::new(4000);
+    let queue = world.queue(1, |_| {});
+    let pod = world.single(queue, |_| {});
+    world.decide();
+    world.see(pod, bound(1));
+    world.see(pod, PodState::Ended);
+    world.apply(Event::PodRemoved(pod));
+    world.apply(Event::NodeRemoved(NodeId(1)));
+    assert!(world.engine.nodes.is_empty(), "{:?}", world.engine.nodes);
+}
+
+#[test]
+fn an_outcome_that_finds_its_pod_listed_anew_opens_it_once() {
+    let mut world = World::new(4000);
+    let queue = world.queue(1, |q| q.limit = cpu(1000));
+    let pod = world.single(queue, |_| {});
+    assert_eq!(world.decide(), [pod]);
+    let config = world.engine.pods[&pod].config.clone();
+    let group = world.engine.groups[&config.group].config.clone();
+    world.apply(Event::PodRemoved(pod));
+    world.apply(Event::GroupChanged(config.group, group));
+    world.apply(Event::PodChanged(pod, config));
+    world.apply(Event::Outcome(pod, Outcome::Released));
+    world.single(queue, |_| {});
+    assert_eq!(world.decide(), []);
+}
+
+#[test]
+fn a_pod_on_a_node_that_was_not_told_yet_stays_charged() {
+    let mut world = World::new(4000);
+    let queue = world.queue(1, |q| q.limit = cpu(1000));
+    let pod = world.single(queue, |_| {});
+    assert_eq!(world.decide(), [pod]);
+    world.see(pod, bound(2));
+    let next = world.single(queue, |_| {});
+    assert_eq!(world.decide(), []);
+    world.node(2, 4000);
+    assert_eq!(world.decide(), []);
+    world.apply(Event::NodeRemoved(NodeId(2)));
+    assert_eq!(world.decide(), [next]);
+    world.see(pod, PodState::Bound { node: NodeId(2), terminating: true });
+    assert_eq!(world.engine.books.usage[&queue].get(CPU), 1000, "gone for good");
+}
+
 /// A random fleet: queues in a tree of two levels, pods with costs and priorities.
 #[derive(Clone, Debug)]
 struct Fleet {

@@ -47,6 +47,8 @@ pub(super) struct Node {
     foreign: Vector,
     pods: BTreeSet<PodId>,
     pub(super) known: bool,
+    /// Its object was there and is not any more.
+    gone: bool,
 }
 
 #[derive(Debug)]
@@ -55,8 +57,9 @@ pub(super) struct Group {
     pub(super) waiting: BTreeSet<Turn>,
     pub(super) ages: BTreeSet<(Millis, PodId)>,
     pub(super) pods: BTreeSet<PodId>,
+    /// Pods that were let go, as far as they are still there.
+    pub(super) started: BTreeSet<PodId>,
     pub(super) arrived: Millis,
-    pub(super) started: bool,
     pub(super) refusal: Option<Reason>,
     pub(super) place: Option<(QueueId, Place)>,
 }
@@ -78,6 +81,8 @@ pub(super) enum ReleaseState {
     Sent,
     /// The apiserver said yes: whatever an older watch event says, its gate is open.
     Done,
+    /// There was no such pod any more: its deletion is on its way from the watch.
+    Gone,
 }
 
 impl Node {
@@ -103,6 +108,15 @@ impl Pod {
     pub(super) fn waits(&self) -> bool {
         self.config.state == PodState::Gated && self.release == ReleaseState::None
     }
+
+    /// Whether we let it go, or somebody else did.
+    fn has_started(&self) -> bool {
+        matches!(self.release, ReleaseState::Sent | ReleaseState::Done)
+    }
+
+    fn node(&self) -> Option<NodeId> {
+        self.config.node()
+    }
 }
 
 impl Engine {
@@ -119,10 +133,13 @@ impl Engine {
                 self.queues.remove(&id);
                 self.rebuild_tree();
             }
-            Event::NodeChanged(id, config) => self.change_node(id, |node| {
-                node.config = config;
-                node.known = true;
-            }),
+            Event::NodeChanged(id, config) => {
+                self.widest.clear();
+                self.change_node(id, |node| {
+                    node.config = config;
+                    (node.known, node.gone) = (true, false);
+                });
+            }
             Event::NodeRemoved(id) => self.remove_node(id),
             Event::ForeignChanged(id, usage) => self.change_node(id, |node| node.foreign = usage),
             Event::GroupChanged(id, config) => self.change_group(id, config),
@@ -165,15 +182,15 @@ impl Engine {
         change(node);
         self.books.capacity.add(&node.offer());
         let pods: Vec<PodId> = node.pods.iter().copied().collect();
-        self.widest.clear();
         for pod in pods {
             self.recharge(pod);
         }
     }
 
     fn remove_node(&mut self, id: NodeId) {
+        self.widest.clear();
         self.change_node(id, |node| {
-            node.known = false;
+            (node.known, node.gone) = (false, true);
             node.foreign = Vector::default();
         });
         if self.nodes.get(&id).is_some_and(|node| node.pods.is_empty()) {
@@ -187,8 +204,8 @@ impl Engine {
             waiting: BTreeSet::new(),
             ages: BTreeSet::new(),
             pods: BTreeSet::new(),
+            started: BTreeSet::new(),
             arrived: 0,
-            started: false,
             refusal: None,
             place: None,
         });
@@ -208,10 +225,7 @@ impl Engine {
             Some(_) => self.dequeue(id),
             None => {}
         }
-        let node = match config.state {
-            PodState::Bound { node, .. } => Some(node),
-            _ => None,
-        };
+        self.change_place(id, &config);
         let pod = self.pods.entry(id).or_insert_with(|| Pod {
             config: config.clone(),
             release: ReleaseState::None,
@@ -219,23 +233,22 @@ impl Engine {
             charge: None,
         });
         pod.config = config;
-        if pod.config.state != PodState::Gated {
+        if !matches!(pod.config.state, PodState::Gated | PodState::Dropped) {
             pod.release = ReleaseState::Done;
-        }
-        if let Some(node) = node {
-            self.nodes.entry(node).or_default().pods.insert(id);
         }
         self.enter_group(id);
         self.recharge(id);
     }
 
-    fn enter_group(&mut self, id: PodId) {
+    pub(super) fn enter_group(&mut self, id: PodId) {
         let Some(pod) = self.pods.get(&id) else { return };
         let Some(group) = self.groups.get_mut(&pod.config.group) else { return };
         if group.pods.insert(id) {
-            group.arrived = group.arrived.max(pod.config.created).max(self.now);
+            group.arrived = group.arrived.max(self.now);
         }
-        group.started |= pod.release != ReleaseState::None;
+        if pod.has_started() {
+            group.started.insert(id);
+        }
         if pod.waits() {
             group.waiting.insert((Reverse(pod.config.priority), pod.config.created, id));
             group.ages.insert((pod.config.created, id));
@@ -244,10 +257,12 @@ impl Engine {
         self.line_up(group);
     }
 
-    /// Takes a pod out of its group's waiting pods.
+    /// Takes a pod out of its group's waiting and started pods; what changes where it
+    /// stands ends with [`Self::enter_group`].
     pub(super) fn dequeue(&mut self, id: PodId) {
         let Some(pod) = self.pods.get(&id) else { return };
         let Some(group) = self.groups.get_mut(&pod.config.group) else { return };
+        group.started.remove(&id);
         group.waiting.remove(&(Reverse(pod.config.priority), pod.config.created, id));
         group.ages.remove(&(pod.config.created, id));
         let group = pod.config.group;
@@ -264,40 +279,45 @@ impl Engine {
         }
     }
 
-    fn remove_pod(&mut self, id: PodId) {
-        let Some(pod) = self.pods.get_mut(&id) else { return };
-        let group = pod.config.group;
-        if let PodState::Bound { node, .. } = pod.config.state
-            && let Some(on) = self.nodes.get_mut(&node)
-        {
-            on.pods.remove(&id);
-            if !on.known && on.pods.is_empty() {
-                self.nodes.remove(&node);
-            }
+    fn change_place(&mut self, id: PodId, config: &PodConfig) {
+        let (before, after) = (self.pods.get(&id).and_then(Pod::node), config.node());
+        if before != after {
+            self.leave_node(id);
         }
+        if let Some(node) = after {
+            self.nodes.entry(node).or_default().pods.insert(id);
+        }
+    }
+
+    fn leave_node(&mut self, id: PodId) {
+        let Some(node) = self.pods.get(&id).and_then(Pod::node) else { return };
+        let Some(on) = self.nodes.get_mut(&node) else { return };
+        on.pods.remove(&id);
+        if !on.known && on.pods.is_empty() {
+            self.nodes.remove(&node);
+        }
+    }
+
+    fn remove_pod(&mut self, id: PodId) {
+        let Some(group) = self.pods.get(&id).map(|pod| pod.config.group) else { return };
+        self.leave_node(id);
         self.settle_charge(id, None);
         self.leave_group(id, group);
         self.pods.remove(&id);
     }
 
     fn outcome(&mut self, id: PodId, outcome: &Outcome) {
-        let Some(pod) = self.pods.get_mut(&id) else { return };
-        match outcome {
-            Outcome::Released => {
-                pod.release = ReleaseState::Done;
-                return;
+        self.dequeue(id);
+        if let Some(pod) = self.pods.get_mut(&id) {
+            match outcome {
+                Outcome::Released => pod.release = ReleaseState::Done,
+                Outcome::Gone => pod.release = ReleaseState::Gone,
+                Outcome::Refused { retry_at } if pod.release == ReleaseState::Sent => {
+                    pod.release = ReleaseState::None;
+                    pod.retry_at = Some(*retry_at);
+                }
+                Outcome::Refused { .. } => {}
             }
-            Outcome::Gone => {
-                // Its deletion is still on its way from the watch; until then it has ended.
-                pod.release = ReleaseState::Done;
-                pod.config.state = PodState::Ended;
-                return self.recharge(id);
-            }
-            Outcome::Refused { retry_at } if pod.release == ReleaseState::Sent => {
-                pod.release = ReleaseState::None;
-                pod.retry_at = Some(*retry_at);
-            }
-            Outcome::Refused { .. } => return,
         }
         self.enter_group(id);
         self.recharge(id);
@@ -340,12 +360,12 @@ impl Engine {
     /// does not answer costs nothing, since that node's capacity is not there either.
     fn due(&self, pod: &Pod) -> Option<Charge> {
         let takes_capacity = match pod.config.state {
-            PodState::Ended => return None,
-            PodState::Gated if pod.release == ReleaseState::None => return None,
+            _ if !pod.has_started() => return None,
+            PodState::Ended | PodState::Dropped => return None,
             PodState::Gated | PodState::Released { .. } => true,
             PodState::Bound { node, terminating } => {
-                let node = self.nodes.get(&node).filter(|node| node.known)?;
-                if terminating && !node.config.ready {
+                let node = self.nodes.get(&node).filter(|node| !node.gone)?;
+                if terminating && node.known && !node.config.ready {
                     return None;
                 }
                 node.usable()

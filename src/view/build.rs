@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::event::{GroupName, ObjectRef};
+use crate::engine::event::GroupName;
 use crate::engine::{
     Assignment, Engine, Gang, GroupId, GroupSummary, Millis, PodId, QueueId, QueueSummary,
 };
@@ -48,7 +48,7 @@ impl View {
                     let name = names.group(group.id)?;
                     let ahead = ahead.get(&group.id).copied().unwrap_or_default();
                     let row = group_row(engine, names, name, group, ahead, now);
-                    Some(((name.root.address.namespace.clone(), row.name.clone()), Arc::new(row)))
+                    Some(((name.namespace.clone(), row.name.clone()), Arc::new(row)))
                 })
                 .collect(),
             capacity: names.amounts(engine.capacity()),
@@ -133,7 +133,7 @@ fn group_row(
     now: Millis,
 ) -> GroupRow {
     GroupRow {
-        name: group_name(&name.root),
+        name: row_name(name),
         root: name.root.clone(),
         chain: name.chain.clone(),
         queue: match group.queue {
@@ -209,13 +209,33 @@ fn pod_rows(engine: &Engine, names: &Names, group: &GroupSummary) -> Vec<PodRow>
     waiting.chain(released).chain(running).chain(ended).filter_map(row).take(PODS_SHOWN).collect()
 }
 
-/// `job-pi-1a2b3c4d`: kind, name and the first digits of the uid of the root.
-fn group_name(root: &ObjectRef) -> Arc<str> {
-    let digits: String =
-        root.address.uid.chars().filter(char::is_ascii_alphanumeric).take(UID_DIGITS).collect();
-    let mut name = format!("{}-{}", root.kind.to_lowercase(), root.address.name);
+/// `job-pi-1a2b3c4d`: kind, name and the first digits of the uid of the root. Trees that
+/// joined by name may share a root with others: they are `group-NAME` and a hash of it.
+fn row_name(group: &GroupName) -> Arc<str> {
+    let root = &group.root;
+    let (kind, name, digits) = match &group.joined {
+        Some(joined) => ("group", plain(joined), format!("{:08x}", fnv1a(joined))),
+        None => (&*root.kind, root.address.name.to_string(), uid_digits(&root.address.uid)),
+    };
+    let mut name = format!("{}-{name}", kind.to_lowercase());
     while name.len() > NAME_MAX - UID_DIGITS - 1 {
         name.pop();
     }
-    format!("{name}-{}", digits.to_lowercase()).into()
+    format!("{name}-{digits}").into()
+}
+
+fn uid_digits(uid: &str) -> String {
+    let digits = uid.chars().filter(char::is_ascii_alphanumeric).take(UID_DIGITS);
+    digits.map(|digit| digit.to_ascii_lowercase()).collect()
+}
+
+/// Any text as a part of an object's name.
+fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .collect()
+}
+
+fn fnv1a(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

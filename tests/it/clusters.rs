@@ -81,6 +81,7 @@ impl Told {
             PodState::Released { .. } => "released",
             PodState::Bound { .. } => "bound",
             PodState::Ended => "ended",
+            PodState::Dropped => "dropped",
         };
         format!("{}/{} {queue} {state}", root.kind, root.address.name)
     }

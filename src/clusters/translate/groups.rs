@@ -93,9 +93,9 @@ impl Group {
         !self.started.is_empty()
     }
 
-    /// Pods wait and everything about them may still change.
+    /// Pods wait, and what is read of their owners may still change everything about them.
     pub fn is_open(&self) -> bool {
-        !self.is_frozen() && !self.classes.is_empty()
+        !self.is_frozen() && !self.tops.is_empty()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -148,7 +148,13 @@ impl Group {
         }
         evidence.extend(self.disagreement());
         evidence.extend(self.shown().flat_map(|face| face.evidence.iter().cloned()));
+        let joined = match &self.key {
+            GroupKey::Named { name, .. } => Some(Arc::clone(name)),
+            GroupKey::Run { .. } => None,
+        };
         Some(GroupName {
+            namespace: Arc::clone(self.namespace()),
+            joined,
             root: ObjectRef {
                 address: address(cluster, root),
                 api_version: Arc::clone(&root.api_version),

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use crate::api::names;
 use crate::engine::event::{Event, Input};
 use crate::engine::{ClusterId, GroupId, Millis, NodeId, PodId, PodState, Vector};
-use crate::grouping::ObjectKey;
+use crate::grouping::{Lookup, ObjectKey};
 
 use super::facts::{NamespaceFacts, NodeFacts, Observation, PodFacts, QueueFacts, Watch};
 use groups::{Groups, Membership};
@@ -47,6 +47,9 @@ pub struct Translator {
     cluster: ClusterId,
     lists: Lists,
     synced: bool,
+    /// Pods that run and whose owners were not heard of yet, not even a failure: what they
+    /// cost is charged to nobody. The first lists are not in before there are none.
+    unplaced: BTreeSet<PodId>,
     namespaces: BTreeMap<Arc<str>, NamespaceFacts>,
     queues: Queues,
     nodes: Nodes,
@@ -113,6 +116,7 @@ impl Translator {
             cluster,
             lists: Lists::default(),
             synced: false,
+            unplaced: BTreeSet::new(),
             namespaces: BTreeMap::new(),
             queues: Queues::default(),
             nodes: Nodes::default(),
@@ -145,11 +149,7 @@ impl Translator {
             Observation::ManagedPodGone(id) => self.pod_gone(id, |pod| &mut pod.managed),
             Observation::OtherPod(facts) => self.pod(facts, |pod| &mut pod.other),
             Observation::OtherPodGone(id) => self.pod_gone(id, |pod| &mut pod.other),
-            Observation::Owner(key, answer) => {
-                for pod in self.owners.answered(self.now, &key, answer) {
-                    self.settle(pod);
-                }
-            }
+            Observation::Owner(key, answer) => self.owner(&key, answer),
         }
         self.tell();
         std::mem::take(&mut self.out)
@@ -199,6 +199,16 @@ impl Translator {
             Watch::Nodes => self.nodes.names().cloned().collect(),
             Watch::Queues => self.queues.existing().cloned().collect(),
             Watch::ManagedPods | Watch::OtherPods => Vec::new(),
+        }
+    }
+
+    fn owner(&mut self, key: &ObjectKey, answer: Lookup) {
+        for pod in self.owners.answered(self.now, key, answer) {
+            self.settle(pod);
+        }
+        let Self { owners, unplaced, .. } = self;
+        if !unplaced.is_empty() && owners.has_failed(key) {
+            unplaced.retain(|pod| !owners.is_used(key, *pod));
         }
     }
 

@@ -92,6 +92,17 @@ impl OwnerCache {
         entry.users.iter().copied().collect()
     }
 
+    /// Whether an owner was never read, although it was tried.
+    pub fn has_failed(&self, key: &ObjectKey) -> bool {
+        let failed = |entry: &Entry| entry.answer == Lookup::Pending && entry.failures > 0;
+        self.entries.get(key).is_some_and(failed)
+    }
+
+    /// Whether a pod's chain leads to an owner.
+    pub fn is_used(&self, key: &ObjectKey, pod: PodId) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.users.contains(&pod))
+    }
+
     /// Look-ups that failed and are to be repeated now.
     pub fn due(&mut self, now: Millis) -> Vec<ObjectKey> {
         let later = self.retries.iter().find(|(at, _)| *at > now).cloned();

@@ -32,7 +32,7 @@ impl Translator {
                 self.out.inputs.push(Input::Name(Name::GroupGone(id)));
             }
         }
-        if !self.synced && self.lists.all_complete() {
+        if !self.synced && self.lists.all_complete() && self.unplaced.is_empty() {
             self.synced = true;
             self.say(Event::Synced(self.cluster));
         }
@@ -155,6 +155,7 @@ impl Pod {
         let (record, _) = self.record()?;
         let state = match (&record.facts.stage, node) {
             (Stage::Gated, _) => PodState::Gated,
+            (Stage::Ended, _) if !record.facts.open => PodState::Dropped,
             (Stage::Released { held }, _) => PodState::Released { held: *held },
             (Stage::Bound { terminating, .. }, Some(node)) => {
                 PodState::Bound { node: *node, terminating: *terminating }

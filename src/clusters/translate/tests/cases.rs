@@ -42,7 +42,8 @@ fn pods_of_one_owner_ask_for_it_once() {
 #[case::terminating(pod("p").on("n1").deleting(), "Bound n1 true")]
 #[case::succeeded(pod("p").on("n1").phase("Succeeded"), "Ended")]
 #[case::failed(pod("p").on("n1").phase("Failed").deleting(), "Ended")]
-#[case::deleted_while_gated(pod("p").deleting(), "Ended")]
+#[case::deleted_while_gated(pod("p").deleting(), "Dropped")]
+#[case::failed_while_gated(pod("p").phase("Failed"), "Dropped")]
 #[case::deleted_while_unbound(pod("p").open().deleting(), "Released { held: false }")]
 fn where_a_pod_stands_is_read_from_its_spec(#[case] pod: Made, #[case] state: &str) {
     let mut bench = Bench::furnished();
@@ -383,4 +384,22 @@ fn a_uid_is_its_bits_and_any_other_text_a_hash() {
     let others = ["", "+", "forged", "0d2f1a5e-7c3b-4a58-9f10-1234567890a", "é"];
     let different: std::collections::BTreeSet<_> = others.map(strip::uid).into_iter().collect();
     assert_eq!(different.len(), others.len());
+}
+
+#[test]
+fn nothing_is_decided_before_owners_of_what_runs_were_asked_for_once() {
+    let mut bench = Bench::furnished();
+    bench.owner(&owner("Job/j"));
+    bench.owners.insert("Job/lost".into(), crate::grouping::Lookup::Pending);
+    bench.list(Watch::Namespaces, vec![seen_namespace(&namespace("ns").managed().queue("house"))]);
+    bench.list(Watch::Nodes, vec![seen_node(&node("n1"))]);
+    bench.list(Watch::Queues, vec![seen_queue(&queue("house"))]);
+    let waits = Observation::ManagedPod(pod("w").by("Job/slow").pod_facts());
+    bench.list(Watch::ManagedPods, vec![waits]);
+    let run = [plain_pod("p", "n1").by("Job/j"), plain_pod("q", "n1").by("Job/lost")];
+    bench.list(Watch::OtherPods, run.map(|pod| Observation::OtherPod(pod.pod_facts())).into());
+    assert_eq!(bench.mirror.synced, 0, "what runs is charged to nobody yet");
+    bench.asked.retain(|owner| &*owner.name != "slow");
+    bench.answer_all();
+    assert_eq!(bench.mirror.synced, 1, "neither a failure nor what waits holds it up");
 }
