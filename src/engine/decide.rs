@@ -141,7 +141,7 @@ impl Engine {
 
     fn commit(&mut self, queue: QueueId, offer: &Offer, decisions: &mut Vec<Decision>) {
         let size = u32::try_from(offer.pods.len()).unwrap_or(u32::MAX);
-        let first = self.groups.get(&offer.group).is_some_and(|group| !group.started);
+        let first = self.groups.get(&offer.group).is_some_and(|group| group.started.is_empty());
         for &pod in &offer.pods {
             self.dequeue(pod);
             if let Some(pod) = self.pods.get_mut(&pod) {

@@ -112,9 +112,13 @@ fn world() -> (Engine, Names) {
         engine.apply(9_000, event);
     }
     let root = object("Job", "train", "0A1B-2C3D4E5F");
-    names.learn(Name::Group(GroupId(1), GroupName { root, chain: vec![], evidence: vec![] }));
+    names.learn(Name::Group(GroupId(1), named(root)));
     engine.decide(10);
     (engine, names)
+}
+
+fn named(root: ObjectRef) -> GroupName {
+    GroupName { namespace: "team".into(), joined: None, root, chain: vec![], evidence: vec![] }
 }
 
 #[test]
@@ -146,7 +150,7 @@ fn a_refusal_is_part_of_the_sentence_until_the_group_is_gone() {
 fn a_groups_name_is_a_valid_object_name_however_long_its_root_is_called() {
     let (engine, mut names) = world();
     let root = object("Job", &"x".repeat(253), "0A1B-2C3D4E5F");
-    names.learn(Name::Group(GroupId(1), GroupName { root, chain: vec![], evidence: vec![] }));
+    names.learn(Name::Group(GroupId(1), named(root)));
     let view = View::of(&engine, &names, 0, Totals::default());
     let (_, name) = view.groups.keys().next().unwrap();
     assert!(name.len() <= 253 && name.ends_with("-0a1b2c3d"), "{name}");
