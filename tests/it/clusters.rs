@@ -319,7 +319,7 @@ async fn a_kind_made_up_later(followed: &mut Followed) -> Result<()> {
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "gadgets.example.com"},
         "spec": {
-            "group": "example.com", "scope": "Cluster",
+            "group": "example.com", "scope": "Namespaced",
             "names": {"kind": "Gadget", "plural": "gadgets"},
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
                 {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
@@ -328,7 +328,8 @@ async fn a_kind_made_up_later(followed: &mut Followed) -> Result<()> {
     followed.create(crd).await?;
     let gadget = json!({
         "apiVersion": "example.com/v1", "kind": "Gadget",
-        "metadata": {"name": "g", "labels": {"tidegate.dev/queue": "gadgets"}},
+        "metadata": {"name": "g", "namespace": NAMESPACE,
+            "labels": {"tidegate.dev/queue": "gadgets"}},
     });
     let gadget = crate::support::wait::for_some("gadgets served", SOON, async || {
         Ok(followed.create(gadget.clone()).await.ok())

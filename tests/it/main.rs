@@ -13,6 +13,7 @@ mod tidy;
 
 mod accounting;
 mod admission;
+mod adversary;
 mod bad_input;
 mod charts;
 mod clusters;
