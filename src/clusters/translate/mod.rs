@@ -10,6 +10,7 @@ mod nodes;
 mod owners;
 mod placing;
 mod queues;
+mod start;
 mod tally;
 mod telling;
 
@@ -31,6 +32,7 @@ use lists::{Lists, Mention};
 use nodes::Nodes;
 use owners::OwnerCache;
 use queues::Queues;
+use start::Start;
 
 /// What an observation leads to.
 #[derive(Debug, Default)]
@@ -46,10 +48,7 @@ pub struct Output {
 pub struct Translator {
     cluster: ClusterId,
     lists: Lists,
-    synced: bool,
-    /// Pods that run and whose owners were not heard of yet, not even a failure: what they
-    /// cost is charged to nobody. The first lists are not in before there are none.
-    unplaced: BTreeSet<PodId>,
+    start: Start,
     namespaces: BTreeMap<Arc<str>, NamespaceFacts>,
     queues: Queues,
     nodes: Nodes,
@@ -115,8 +114,7 @@ impl Translator {
         Self {
             cluster,
             lists: Lists::default(),
-            synced: false,
-            unplaced: BTreeSet::new(),
+            start: Start::Listing,
             namespaces: BTreeMap::new(),
             queues: Queues::default(),
             nodes: Nodes::default(),
@@ -149,7 +147,7 @@ impl Translator {
             Observation::ManagedPodGone(id) => self.pod_gone(id, |pod| &mut pod.managed),
             Observation::OtherPod(facts) => self.pod(facts, |pod| &mut pod.other),
             Observation::OtherPodGone(id) => self.pod_gone(id, |pod| &mut pod.other),
-            Observation::Owner(key, answer) => self.owner(&key, answer),
+            Observation::Owner(key, answer) => self.answered(&key, answer),
         }
         self.tell();
         std::mem::take(&mut self.out)
@@ -202,13 +200,12 @@ impl Translator {
         }
     }
 
-    fn owner(&mut self, key: &ObjectKey, answer: Lookup) {
+    fn answered(&mut self, key: &ObjectKey, answer: Lookup) {
+        if answer == Lookup::Pending {
+            self.owners.users(key).for_each(|pod| self.start.settled(pod));
+        }
         for pod in self.owners.answered(self.now, key, answer) {
             self.settle(pod);
-        }
-        let Self { owners, unplaced, .. } = self;
-        if !unplaced.is_empty() && owners.has_failed(key) {
-            unplaced.retain(|pod| !owners.is_used(key, *pod));
         }
     }
 

@@ -73,6 +73,11 @@ impl OwnerCache {
         }
     }
 
+    /// Pods whose chain leads to an owner.
+    pub fn users(&self, key: &ObjectKey) -> impl Iterator<Item = PodId> {
+        self.entries.get(key).into_iter().flat_map(|entry| &entry.users).copied()
+    }
+
     /// Takes an answer in; the pods whose placement it may change. A failed
     /// look-up changes nothing and is repeated later.
     pub fn answered(&mut self, now: Millis, key: &ObjectKey, answer: Lookup) -> Vec<PodId> {
@@ -96,11 +101,6 @@ impl OwnerCache {
     pub fn has_failed(&self, key: &ObjectKey) -> bool {
         let failed = |entry: &Entry| entry.answer == Lookup::Pending && entry.failures > 0;
         self.entries.get(key).is_some_and(failed)
-    }
-
-    /// Whether a pod's chain leads to an owner.
-    pub fn is_used(&self, key: &ObjectKey, pod: PodId) -> bool {
-        self.entries.get(key).is_some_and(|entry| entry.users.contains(&pod))
     }
 
     /// Look-ups that failed and are to be repeated now.

@@ -46,10 +46,10 @@ impl Translator {
         // The node was entered already, so that leaving it does not forget it.
         self.leave(&before);
         self.take(&seat);
-        if !self.synced {
-            self.note_unplaced(id, &seat);
-        }
         pod.seat = seat;
+        if pod.needed_owner().is_none() {
+            self.start.settled(id);
+        }
         self.pods.insert(id, pod);
         self.dirty.insert(id);
     }
@@ -63,21 +63,6 @@ impl Translator {
             rules || !facts.open || facts.released.is_some()
         } else {
             rules && !facts.exempt
-        }
-    }
-
-    fn note_unplaced(&mut self, id: PodId, seat: &Seat) {
-        let waits_for = match seat {
-            Seat::Member(Membership { face, part, .. }, _) => match (&**face, part) {
-                (Resolution::Needs(owner, _), Part::Started(None) | Part::Bystander) => Some(owner),
-                _ => None,
-            },
-            _ => None,
-        };
-        if waits_for.is_some_and(|owner| !self.owners.has_failed(owner)) {
-            self.unplaced.insert(id);
-        } else {
-            self.unplaced.remove(&id);
         }
     }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use crate::engine::event::{Event, GroupConfig, Input, Name, PodConfig};
 use crate::engine::{Assignment, GroupId, PodId, PodState};
-use crate::grouping::Resolution;
+use crate::grouping::{ObjectKey, Resolution};
 
 use super::super::facts::Stage;
 use super::super::strip::uid;
-use super::groups::{Group, address};
+use super::groups::{Group, Part, address};
 use super::{Pod, Seat, Told, Translator};
 
 impl Translator {
@@ -32,10 +32,17 @@ impl Translator {
                 self.out.inputs.push(Input::Name(Name::GroupGone(id)));
             }
         }
-        if !self.synced && self.lists.all_complete() && self.unplaced.is_empty() {
-            self.synced = true;
+        if self.starts() {
             self.say(Event::Synced(self.cluster));
         }
+    }
+
+    fn starts(&mut self) -> bool {
+        let Self { start, lists, pods, owners, .. } = self;
+        let unheard = |pod: &Pod| pod.needed_owner().is_some_and(|owner| !owners.has_failed(owner));
+        start.advance(lists.all_complete(), || {
+            pods.iter().filter(|(_, pod)| unheard(pod)).map(|(&id, _)| id).collect()
+        })
     }
 
     /// Works out anew what changed about groups; those that are empty now.
@@ -147,6 +154,15 @@ impl Translator {
 impl Pod {
     fn is_member(&self) -> bool {
         matches!(self.seat, Seat::Member(..))
+    }
+
+    /// The owner without which nobody knows the pod's queue.
+    pub(super) fn needed_owner(&self) -> Option<&ObjectKey> {
+        let Seat::Member(member, _) = &self.seat else { return None };
+        match (&*member.face, &member.part) {
+            (Resolution::Placed(_), _) | (_, Part::Started(Some(_))) => None,
+            (Resolution::Needs(owner, _), _) => Some(owner),
+        }
     }
 
     /// What the engine should know of the pod beside its record.

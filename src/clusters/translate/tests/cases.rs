@@ -5,6 +5,7 @@ use serde_json::json;
 use super::bench::*;
 use crate::clusters::facts::{Observation, Watch};
 use crate::clusters::strip;
+use crate::grouping::Lookup;
 
 #[test]
 fn a_gated_pod_waits_for_its_owners_and_is_then_placed() {
@@ -219,6 +220,54 @@ fn a_list_that_broke_off_and_began_again_forgets_what_it_mentioned() {
     assert!(bench.mirror.pods.is_empty());
 }
 
+/// A bench whose lists are complete but for the pods that wait.
+fn bench_before_pods() -> Bench {
+    let mut bench = Bench::new();
+    bench.list(Watch::Namespaces, vec![seen_namespace(&namespace("ns").managed().queue("house"))]);
+    bench.list(Watch::Nodes, vec![seen_node(&node("n1"))]);
+    bench.list(Watch::Queues, vec![seen_queue(&queue("house"))]);
+    bench.list(Watch::OtherPods, vec![]);
+    bench
+}
+
+fn listed(pod: &Made) -> Observation {
+    Observation::ManagedPod(pod.pod_facts())
+}
+
+#[rstest]
+#[case::waiting(pod("p"))]
+#[case::running_without_a_record(pod("p").on("n1"))]
+fn synced_waits_for_the_owners_of_pods_in_the_first_lists(#[case] pod: Made) {
+    let mut bench = bench_before_pods();
+    bench.owner(&owner("Job/j").by("JobSet/s"));
+    bench.owner(&owner("JobSet/s"));
+    bench.list(Watch::ManagedPods, vec![listed(&pod.by("Job/j"))]);
+    for owner in ["Job/j", "JobSet/s"] {
+        assert_eq!(bench.mirror.synced, 0, "{owner} is not known");
+        let key = bench.asked.pop().unwrap();
+        assert_eq!(key.to_string(), owner);
+        bench.see(Observation::Owner(key.clone(), bench.answer(&key)));
+    }
+    assert_eq!(bench.mirror.synced, 1);
+}
+
+#[test]
+fn synced_waits_neither_for_what_cannot_be_read_nor_for_what_came_later() {
+    let mut bench = bench_before_pods();
+    let lists = vec![
+        listed(&pod("p").by("Job/slow")),
+        listed(&pod("gone").by("Job/gone")),
+        listed(&pod("runs").by("Job/runs").released("house", "Job/runs")),
+    ];
+    bench.list(Watch::ManagedPods, lists);
+    bench.managed(&pod("late").by("Job/late"));
+    let slow = bench.asked.iter().find(|key| key.to_string() == "Job/slow").cloned();
+    bench.see(Observation::Owner(slow.unwrap(), Lookup::Pending));
+    assert_eq!(bench.mirror.synced, 0);
+    bench.see(Observation::ManagedPodGone(pod("gone").id()));
+    assert_eq!(bench.mirror.synced, 1);
+}
+
 #[test]
 fn synced_is_said_once_after_all_first_lists() {
     let mut bench = Bench::new();
@@ -384,22 +433,4 @@ fn a_uid_is_its_bits_and_any_other_text_a_hash() {
     let others = ["", "+", "forged", "0d2f1a5e-7c3b-4a58-9f10-1234567890a", "é"];
     let different: std::collections::BTreeSet<_> = others.map(strip::uid).into_iter().collect();
     assert_eq!(different.len(), others.len());
-}
-
-#[test]
-fn nothing_is_decided_before_owners_of_what_runs_were_asked_for_once() {
-    let mut bench = Bench::furnished();
-    bench.owner(&owner("Job/j"));
-    bench.owners.insert("Job/lost".into(), crate::grouping::Lookup::Pending);
-    bench.list(Watch::Namespaces, vec![seen_namespace(&namespace("ns").managed().queue("house"))]);
-    bench.list(Watch::Nodes, vec![seen_node(&node("n1"))]);
-    bench.list(Watch::Queues, vec![seen_queue(&queue("house"))]);
-    let waits = Observation::ManagedPod(pod("w").by("Job/slow").pod_facts());
-    bench.list(Watch::ManagedPods, vec![waits]);
-    let run = [plain_pod("p", "n1").by("Job/j"), plain_pod("q", "n1").by("Job/lost")];
-    bench.list(Watch::OtherPods, run.map(|pod| Observation::OtherPod(pod.pod_facts())).into());
-    assert_eq!(bench.mirror.synced, 0, "what runs is charged to nobody yet");
-    bench.asked.retain(|owner| &*owner.name != "slow");
-    bench.answer_all();
-    assert_eq!(bench.mirror.synced, 1, "neither a failure nor what waits holds it up");
 }
