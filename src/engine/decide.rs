@@ -165,11 +165,7 @@ impl Engine {
         while lane.offer.is_none() && !lane.closed {
             let Some(place) = self.place_from(queue, lane) else { return };
             if lane.at != Some(place) {
-                lane.at = Some(place);
-                lane.after = None;
-                if let Some(group) = self.groups.get_mut(&place.3) {
-                    group.refusal = None;
-                }
+                self.move_to(lane, place);
             }
             match self.offer(place.3, lane) {
                 Ok(offer) => {
@@ -198,13 +194,21 @@ impl Engine {
         }
     }
 
-    fn skip(&self, queue: QueueId, lane: &mut Lane, place: Place) {
+    fn skip(&mut self, queue: QueueId, lane: &mut Lane, place: Place) {
         let after = (Bound::Excluded(place), Bound::Unbounded);
-        let next = self.lines.get(&queue).and_then(|line| line.range(after).next().copied());
-        lane.after = None;
-        match next {
+        match self.lines.get(&queue).and_then(|line| line.range(after).next().copied()) {
             None => lane.closed = true,
-            Some(next) => lane.at = Some(next),
+            Some(next) => self.move_to(lane, next),
+        }
+    }
+
+    /// A group is looked at for the first time in this round: why it waited before does
+    /// not matter any more.
+    fn move_to(&mut self, lane: &mut Lane, place: Place) {
+        lane.at = Some(place);
+        lane.after = None;
+        if let Some(group) = self.groups.get_mut(&place.3) {
+            group.refusal = None;
         }
     }
 

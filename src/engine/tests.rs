@@ -475,6 +475,23 @@ fn a_pod_being_deleted_on_a_dead_node_no_longer_blocks_its_replacement() {
 }
 
 #[test]
+fn the_reason_is_that_of_the_last_round_wherever_in_the_line() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(500));
+    let pods = [1000, 2000, 3000].map(|units| world.single(queue, |pod| pod.cost = cost(units)));
+    world.decide();
+    assert_eq!(pods.map(|pod| world.code(pod)), ["LargerThanQueue"; 3]);
+    world.queue(1, |q| q.limit = cpu(3000));
+    world.single(queue, |pod| pod.priority = 1);
+    world.decide();
+    assert_eq!(pods.map(|pod| world.code(pod)), ["-", "QueueLimit", "QueueLimit"]);
+    world.queue(1, |_| {});
+    world.node(1, 2000);
+    world.decide();
+    assert_eq!(pods.map(|pod| world.code(pod)), ["-", "Capacity", "LargerThanAnyNode"]);
+}
+
+#[test]
 fn nothing_starts_before_the_first_lists_are_in() {
     let mut world = World { engine: Engine::default(), next: 0 };
     world.node(1, 4000);
