@@ -18,5 +18,6 @@ mod bad_input;
 mod charts;
 mod clusters;
 mod kinds;
+mod restart;
 mod visibility;
 mod writer;

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fs};
 
 use anyhow::Result;
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::cluster::Cluster;
@@ -22,6 +23,8 @@ pub struct Write {
     pub user: String,
     /// HTTP status.
     pub code: i64,
+    /// When it came.
+    pub time: Timestamp,
     /// The body, kept for patches of pods.
     pub body: Value,
 }
@@ -53,6 +56,7 @@ fn write(event: &Value) -> Option<Write> {
         name: text("name"),
         user: event["user"]["username"].as_str().unwrap_or_default().to_owned(),
         code: event["responseStatus"]["code"].as_i64().unwrap_or_default(),
+        time: event["requestReceivedTimestamp"].as_str()?.parse().ok()?,
         body: event["requestObject"].clone(),
     })
 }

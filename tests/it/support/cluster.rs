@@ -60,6 +60,10 @@ pub enum Component {
 }
 
 impl Component {
+    /// In the order in which they start.
+    pub const ALL: [Self; 4] =
+        [Self::Etcd, Self::ApiServer, Self::ControllerManager, Self::Scheduler];
+
     const fn name(self) -> &'static str {
         match self {
             Self::Etcd => "etcd",

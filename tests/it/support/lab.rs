@@ -303,16 +303,72 @@ impl Lab {
         Ok(events.list(&ListParams::default()).await?.into_iter().filter(ours).collect())
     }
 
+    /// Merges into an object of this namespace.
+    pub async fn merge(
+        &self,
+        api_version: &str,
+        kind: &str,
+        name: &str,
+        patch: Value,
+    ) -> Result<()> {
+        let types =
+            kube::api::TypeMeta { api_version: api_version.to_owned(), kind: kind.to_owned() };
+        let (resource, _) =
+            discovery::pinned_kind(&self.client, &GroupVersionKind::try_from(&types)?).await?;
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Names another queue on an object of this namespace.
+    pub async fn relabel(
+        &self,
+        api_version: &str,
+        kind: &str,
+        name: &str,
+        queue: &str,
+    ) -> Result<()> {
+        let label = json!({"metadata": {"labels": {names::LABEL_QUEUE: queue}}});
+        self.merge(api_version, kind, name, label).await
+    }
+
+    /// Waits until a Job of this namespace is complete.
+    pub async fn completes(&self, job: &str) -> Result<()> {
+        wait::until(&format!("job {job} completes"), wait::START, async || {
+            let status = self.read("batch/v1", "Job", job).await?["status"].clone();
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            ensure!(
+                conditions.iter().any(|c| c["type"] == "Complete" && c["status"] == "True"),
+                "its status is {status}"
+            );
+            Ok(true)
+        })
+        .await
+    }
+
     /// Deletes a pod at once.
     pub async fn delete_pod(&self, name: &str) -> Result<()> {
         self.pod_api().delete(name, &DeleteParams::default().grace_period(0)).await?;
         Ok(())
     }
 
+    /// Fails when a pod of the namespace saw two PATCHes of ours. One whose sender was killed
+    /// before the answer may have worked and not be in the audit log.
+    pub fn no_patch_twice(&self) -> Result<()> {
+        let counts = self.patches()?;
+        ensure!(!counts.is_empty(), "no PATCH at all");
+        ensure!(counts.values().all(|&count| count == 1), "{counts:?}");
+        Ok(())
+    }
+
+    fn patches(&self) -> Result<BTreeMap<String, usize>> {
+        audit::releases(self.tidegate.cluster(), |namespace| namespace == self.namespace)
+    }
+
     /// Fails unless each released pod of the namespace saw exactly one PATCH of ours.
     pub async fn one_patch_each(&self) -> Result<()> {
-        let counts =
-            audit::releases(self.tidegate.cluster(), |namespace| namespace == self.namespace)?;
+        let counts = self.patches()?;
         for pod in self.pods().await?.iter().filter(|pod| !is_gated(pod)) {
             let uid = pod.uid().unwrap_or_default();
             ensure!(
@@ -331,6 +387,28 @@ impl Lab {
 pub fn is_gated(pod: &Pod) -> bool {
     let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
     gates.is_some_and(|gates| gates.iter().any(|gate| gate.name == names::GATE))
+}
+
+/// A Job that runs so many pods at once, each asking CPU and ending after this time.
+pub fn job(name: &str, pods: usize, cpu: &str, duration: &str) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+        "spec": {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": {
+            "metadata": {"annotations": {"fake.tidegate.dev/duration": duration}},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "app", "image": "pause",
+                "resources": {"requests": {"cpu": cpu}}}]}}},
+    })
+}
+
+/// A Deployment of so many pods that run until they are deleted.
+pub fn deployment(name: &str, replicas: usize, cpu: &str) -> Value {
+    json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": {
+            "metadata": {"labels": {"app": name}},
+            "spec": {"containers": [{"name": "app", "image": "pause",
+                "resources": {"requests": {"cpu": cpu}}}]}}},
+    })
 }
 
 /// A pod of nobody that asks CPU and runs until it is deleted.

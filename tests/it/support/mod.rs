@@ -8,6 +8,7 @@ pub mod lab;
 pub mod made_up;
 pub mod operators;
 pub mod process;
+pub mod record;
 pub mod tidegate;
 pub mod wait;
 

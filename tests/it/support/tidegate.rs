@@ -7,7 +7,9 @@
 
 use std::{
     fs,
-    net::TcpListener,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    ops::Deref,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -25,9 +27,13 @@ use k8s_openapi::{
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
 use kube::{Api, Client, api::PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{cluster::Cluster, process::Process, wait};
+use super::{
+    cluster::{Cluster, Component, Options},
+    process::Process,
+    wait,
+};
 
 /// Where the chart is installed.
 pub const NAMESPACE: &str = "tidegate-system";
@@ -50,6 +56,40 @@ pub struct Tidegate {
     processes: Mutex<Processes>,
 }
 
+/// Where an installation is kept for those who come later.
+type Slot = OnceLock<Result<Tidegate, String>>;
+
+/// Installs on first use.
+fn installed(slot: &'static Slot, cluster: fn() -> Result<Cluster>) -> Result<&'static Tidegate> {
+    let install = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(Tidegate::install(&cluster()?, &Install::default()))
+    };
+    // A runtime cannot be started inside a test's own.
+    let install = move || {
+        let installing = std::thread::spawn(install).join();
+        installing.unwrap_or_else(|_| Err(anyhow!("the installer panicked")))
+    };
+    slot.get_or_init(|| install().map_err(|error| format!("{error:#}")))
+        .as_ref()
+        .map_err(|error| anyhow!("Tidegate was not installed: {error}"))
+}
+
+/// A test's turn with an installation that it may break.
+#[derive(Debug)]
+pub struct Exclusive {
+    tidegate: &'static Tidegate,
+    _turn: tokio::sync::MutexGuard<'static, ()>,
+}
+
+impl Deref for Exclusive {
+    type Target = &'static Tidegate;
+
+    fn deref(&self) -> &Self::Target {
+        &self.tidegate
+    }
+}
+
 #[derive(Debug, Default)]
 struct Processes {
     controller: Option<Process>,
@@ -66,23 +106,40 @@ struct Ports {
 impl Tidegate {
     /// The installation on the shared cluster, made by whoever asks first.
     pub fn shared() -> Result<&'static Self> {
-        static SHARED: OnceLock<Result<Tidegate, String>> = OnceLock::new();
-        SHARED
-            .get_or_init(|| {
-                let install = || {
-                    let cluster = Cluster::shared()?;
-                    let runtime =
-                        tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-                    runtime.block_on(Self::install(cluster, &Install::default()))
-                };
-                // A runtime cannot be started inside a test's own.
-                std::thread::spawn(install)
-                    .join()
-                    .unwrap_or_else(|_| Err(anyhow!("the installer panicked")))
-                    .map_err(|error| format!("{error:#}"))
-            })
-            .as_ref()
-            .map_err(|error| anyhow!("Tidegate was not installed: {error}"))
+        static SHARED: Slot = OnceLock::new();
+        installed(&SHARED, || Cluster::shared().cloned())
+    }
+
+    /// The installation on a cluster that tests may break, for one test at a time. What the
+    /// test before left broken is mended first.
+    pub async fn exclusive() -> Result<Exclusive> {
+        static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        static INSTALLED: Slot = OnceLock::new();
+        let turn = TURN.lock().await;
+        let tidegate = installed(&INSTALLED, || Cluster::start(&Options::default()))?;
+        tidegate.mend().await?;
+        Ok(Exclusive { tidegate, _turn: turn })
+    }
+
+    /// Starts whatever does not run.
+    async fn mend(&self) -> Result<()> {
+        for component in Component::ALL {
+            self.cluster.start_component(component).await?;
+        }
+        let ended = |process: &mut Option<Process>| {
+            process.as_mut().is_none_or(|process| process.check().is_err())
+        };
+        let (controller, webhook) = {
+            let mut processes = self.lock();
+            (ended(&mut processes.controller), ended(&mut processes.webhook))
+        };
+        if controller {
+            self.start_controller().await?;
+        }
+        if webhook {
+            self.start_webhook().await?;
+        }
+        self.ready().await
     }
 
     /// Installs the chart on a cluster and starts both programs.
@@ -98,8 +155,8 @@ impl Tidegate {
         Ok(tidegate)
     }
 
-    /// Runs `helm install|upgrade` with this test's ports.
-    pub async fn helm(&self, verb: &[&str], install: &Install) -> Result<()> {
+    /// Runs `helm install|upgrade|template` with this test's ports; what it printed.
+    pub async fn helm(&self, verb: &[&str], install: &Install) -> Result<String> {
         let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/tidegate");
         let mut command = tool("helm")?;
         command
@@ -116,7 +173,13 @@ impl Tidegate {
         for value in values {
             command.args(["--set", &value]);
         }
-        run(command).await.map(drop)
+        run(command).await
+    }
+
+    /// Every object of the chart as it was installed, rendered once more.
+    pub async fn rendered(&self) -> Result<Vec<Value>> {
+        let text = self.helm(&["template", "--validate"], &Install::default()).await?;
+        Ok(serde_yaml::from_multiple(&text)?)
     }
 
     /// Starts the controller with its ServiceAccount's token.
@@ -154,6 +217,27 @@ impl Tidegate {
         Ok(())
     }
 
+    /// Starts both programs as one process, as the cluster's administrator does on a laptop,
+    /// at the addresses of the two.
+    pub fn start_all(&self) -> Result<Process> {
+        let args = [
+            "run".to_owned(),
+            "all".to_owned(),
+            format!("--kubeconfig={}", self.cluster.kubeconfig().display()),
+            format!("--namespace={NAMESPACE}"),
+            format!("--listen=127.0.0.1:{}", self.ports.webhook),
+            format!("--visibility-listen=127.0.0.1:{}", self.ports.visibility),
+            format!("--health-listen=127.0.0.1:{}", self.ports.health),
+        ];
+        Process::start("all", Command::new(program()).args(args), &self.dir)
+    }
+
+    /// Kills the controller and starts it again; it has to read everything anew.
+    pub async fn restart_controller(&self) -> Result<()> {
+        self.stop_controller("KILL")?;
+        self.start_controller().await
+    }
+
     /// Ends the controller by a signal and waits until it is gone.
     pub fn stop_controller(&self, signal: &str) -> Result<()> {
         let process = self.lock().controller.take().context("the controller does not run")?;
@@ -171,9 +255,32 @@ impl Tidegate {
         Ok(fs::read_to_string(self.dir.join("controller.log"))?)
     }
 
-    /// `http://127.0.0.1:PORT` of the controller's metrics and health.
-    pub fn health_url(&self) -> String {
-        format!("http://127.0.0.1:{}", self.ports.health)
+    /// Status and body of `GET path` at the controller's port for metrics and health.
+    pub async fn get(&self, path: &str) -> Result<(u16, String)> {
+        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+        let address = ("127.0.0.1", self.ports.health);
+        let answer = tokio::task::spawn_blocking(move || -> Result<String> {
+            let mut socket = TcpStream::connect(address)?;
+            socket.write_all(request.as_bytes())?;
+            let mut answer = String::new();
+            socket.read_to_string(&mut answer)?;
+            Ok(answer)
+        });
+        let answer = answer.await??;
+        let (head, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
+        let code = head.split(' ').nth(1).context("no status")?.parse()?;
+        Ok((code, body.to_owned()))
+    }
+
+    /// Waits until the controller has read the cluster.
+    pub async fn synced(&self) -> Result<()> {
+        wait::until("the controller is ready", wait::SOON, async || {
+            self.check()?;
+            let (code, body) = self.get("/readyz").await?;
+            ensure!(code == 200, "{body}");
+            Ok(true)
+        })
+        .await
     }
 
     /// The cluster it is installed on.
