@@ -209,11 +209,15 @@ impl Engine {
             refusal: None,
             place: None,
         });
+        // A group's root changes with its oldest pod; only its queue changes who pays.
+        let others_pay = group.config.queue != config.queue;
         group.config = config;
         group.refusal = None;
-        let pods: Vec<PodId> = group.pods.iter().copied().collect();
-        for pod in pods {
-            self.recharge(pod);
+        if others_pay {
+            let pods: Vec<PodId> = group.pods.iter().copied().collect();
+            for pod in pods {
+                self.recharge(pod);
+            }
         }
         self.line_up(id);
     }
@@ -391,3 +395,6 @@ impl Engine {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
