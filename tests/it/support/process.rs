@@ -75,6 +75,11 @@ impl Process {
         Ok(())
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
     /// Sends a signal such as `KILL`, `STOP` or `CONT` to the program itself.
     pub fn signal(&self, signal: &str) -> Result<()> {
         let done =

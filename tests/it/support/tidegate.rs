@@ -250,6 +250,11 @@ impl Tidegate {
         process.end(signal)
     }
 
+    /// The controller's process id.
+    pub fn controller_pid(&self) -> Result<u32> {
+        Ok(self.lock().controller.as_ref().context("the controller does not run")?.pid())
+    }
+
     /// The controller's log so far.
     pub fn controller_log(&self) -> Result<String> {
         Ok(fs::read_to_string(self.dir.join("controller.log"))?)

@@ -1,0 +1,158 @@
+//! Figures, and the machine they are from.
+
+use std::{collections::BTreeMap, fs, time::Duration};
+
+use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
+
+/// What was measured in one run.
+#[derive(Debug, Default, Deserialize, Serialize)]
+pub struct Report {
+    /// The machine.
+    hardware: Hardware,
+    /// How much of what was there.
+    sizes: BTreeMap<String, u64>,
+    figures: Vec<Figure>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct Figure {
+    name: String,
+    value: f64,
+    unit: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    goal: Option<String>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+struct Hardware {
+    cores: usize,
+    memory_gib: u64,
+    cpu: String,
+}
+
+impl Default for Hardware {
+    fn default() -> Self {
+        let line = |file: &str, key: &str| {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            let line = text.lines().find(|line| line.starts_with(key))?.to_owned();
+            Some(line.split_once(':')?.1.trim().to_owned())
+        };
+        let memory = line("/proc/meminfo", "MemTotal");
+        let kib = memory.and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+        Self {
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            memory_gib: (kib.unwrap_or(0) + (1 << 19)) >> 20,
+            cpu: line("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
+        }
+    }
+}
+
+impl Report {
+    /// How much of something there was.
+    pub fn size(&mut self, name: &str, value: u64) {
+        self.sizes.insert(name.to_owned(), value);
+    }
+
+    /// One figure.
+    pub fn add(&mut self, name: impl Into<String>, value: f64, unit: &str) {
+        self.figures.push(Figure { name: name.into(), value, unit: unit.to_owned(), goal: None });
+    }
+
+    /// One figure and what it should be.
+    pub fn add_with_goal(&mut self, name: impl Into<String>, value: f64, unit: &str, goal: &str) {
+        self.add(name, value, unit);
+        if let Some(figure) = self.figures.last_mut() {
+            figure.goal = Some(goal.to_owned());
+        }
+    }
+
+    /// Takes over what another process measured.
+    pub fn merge(&mut self, other: Self) {
+        self.sizes.extend(other.sizes);
+        self.figures.extend(other.figures);
+    }
+
+    /// One JSON object.
+    pub fn json(&self) -> String {
+        // A struct of texts and numbers always has a JSON form.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// One line a figure.
+    pub fn text(&self) -> String {
+        let machine = &self.hardware;
+        let sizes: Vec<_> =
+            self.sizes.iter().map(|(name, size)| format!("{name} {size}")).collect();
+        let mut lines = vec![
+            format!(
+                "hardware {} cores, {} GiB, {}",
+                machine.cores, machine.memory_gib, machine.cpu
+            ),
+            format!("sizes {}", sizes.join(", ")),
+        ];
+        lines.extend(self.figures.iter().map(Figure::line));
+        lines.join("\n") + "\n"
+    }
+}
+
+impl Figure {
+    fn line(&self) -> String {
+        let goal = self.goal.as_ref().map(|goal| format!(" (goal {goal})")).unwrap_or_default();
+        format!("figure {} = {} {}{goal}", self.name, rounded(self.value), self.unit)
+    }
+}
+
+/// Three digits that count.
+fn rounded(value: f64) -> String {
+    let digits = match value.abs() {
+        ..1.0 => 3,
+        ..10.0 => 2,
+        ..100.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$}")
+}
+
+/// Times of one thing done again and again.
+#[derive(Debug, Default)]
+pub struct Samples(Vec<Duration>);
+
+impl Samples {
+    /// One more.
+    pub fn add(&mut self, took: Duration) {
+        self.0.push(took);
+    }
+
+    /// The shortest; zero without samples.
+    pub fn fastest(&self) -> Duration {
+        self.0.iter().min().copied().unwrap_or_default()
+    }
+
+    /// The time that this part of a hundred did not exceed; zero without samples.
+    pub fn percentile(&mut self, percent: usize) -> Duration {
+        self.0.sort_unstable();
+        let rank = (self.0.len() * percent).div_ceil(100).max(1);
+        self.0.get(rank - 1).copied().unwrap_or_default()
+    }
+}
+
+/// Nanoseconds as a number for people.
+pub fn nanos(took: Duration) -> f64 {
+    took.as_secs_f64() * 1e9
+}
+
+/// Milliseconds as a number for people.
+pub fn millis(took: Duration) -> f64 {
+    took.as_secs_f64() * 1e3
+}
+
+/// Bytes that a process has in memory now, and at most so far.
+pub fn memory(process: &str) -> Result<(u64, u64)> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
+    let bytes = |key: &str| {
+        let line = status.lines().find(|line| line.starts_with(key))?;
+        Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+    };
+    bytes("VmRSS:").zip(bytes("VmHWM:")).context("no memory in the status of the process")
+}
