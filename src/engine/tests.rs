@@ -170,6 +170,17 @@ fn a_refused_release_gives_its_room_back_and_is_tried_again_later() {
 }
 
 #[test]
+fn a_pod_told_before_its_group_waits_for_it_and_is_not_lost() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |_| {});
+    let pod = world.pod(GroupId(1), |_| {});
+    assert_eq!(world.decide(), []);
+    assert_eq!(world.code(pod), "ResolvingOwners");
+    world.group(1, Assignment::Queue(queue), Gang::Units);
+    assert_eq!(world.decide(), [pod]);
+}
+
+#[test]
 fn a_pod_that_was_gone_frees_its_room_and_its_group_lives_on() {
     let mut world = World::new(100_000);
     let queue = world.queue(1, |q| q.limit = cpu(1000));

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::books::{Books, Charge};
 use super::event::{Event, GroupConfig, NodeConfig, Outcome, PodConfig, QueueConfig};
 use super::model::{
-    Assignment, ClusterId, GroupId, Millis, NodeId, PodId, PodState, QueueId, Uid, Vector,
+    Assignment, ClusterId, Gang, GroupId, Millis, NodeId, PodId, PodState, QueueId, Uid, Vector,
 };
 use super::reason::Reason;
 use super::tree::Tree;
@@ -83,6 +83,30 @@ pub(super) enum ReleaseState {
     Done,
     /// There was no such pod any more: its deletion is on its way from the watch.
     Gone,
+}
+
+impl Group {
+    fn new(config: GroupConfig) -> Self {
+        Self {
+            config,
+            waiting: BTreeSet::new(),
+            ages: BTreeSet::new(),
+            pods: BTreeSet::new(),
+            started: BTreeSet::new(),
+            arrived: 0,
+            refusal: None,
+            place: None,
+        }
+    }
+
+    fn unannounced() -> Self {
+        Self::new(GroupConfig {
+            cluster: ClusterId::default(),
+            root: Uid::default(),
+            queue: Assignment::Unresolved,
+            gang: Gang::Units,
+        })
+    }
 }
 
 impl Node {
@@ -199,16 +223,7 @@ impl Engine {
     }
 
     fn change_group(&mut self, id: GroupId, config: GroupConfig) {
-        let group = self.groups.entry(id).or_insert_with(|| Group {
-            config: config.clone(),
-            waiting: BTreeSet::new(),
-            ages: BTreeSet::new(),
-            pods: BTreeSet::new(),
-            started: BTreeSet::new(),
-            arrived: 0,
-            refusal: None,
-            place: None,
-        });
+        let group = self.groups.entry(id).or_insert_with(|| Group::new(config.clone()));
         // A group's root changes with its oldest pod; only its queue changes who pays.
         let others_pay = group.config.queue != config.queue;
         group.config = config;
@@ -246,7 +261,8 @@ impl Engine {
 
     pub(super) fn enter_group(&mut self, id: PodId) {
         let Some(pod) = self.pods.get(&id) else { return };
-        let Some(group) = self.groups.get_mut(&pod.config.group) else { return };
+        // A pod told before its group waits for it; it is never lost.
+        let group = self.groups.entry(pod.config.group).or_insert_with(Group::unannounced);
         if group.pods.insert(id) {
             group.arrived = group.arrived.max(self.now);
         }
