@@ -215,6 +215,11 @@ impl Names {
                 let queue = self.queue_name(*queue);
                 Some(format!("starts when queue {queue:?} has {amount} {name} more"))
             }
+            Reason::Capacity(shortage) if shortage.need > shortage.most => {
+                let name = self.resource(shortage.resource);
+                let amount = quantity::format(&name, shortage.need - shortage.most);
+                Some(format!("never fits as things are: ask less, or add nodes with {amount} {name} more"))
+            }
             Reason::Capacity(shortage) => {
                 let (amount, name) = more(shortage);
                 Some(format!("starts when {amount} {name} more become free"))

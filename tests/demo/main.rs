@@ -21,6 +21,7 @@ mod watch;
 mod work;
 
 use std::{
+    path::Path,
     process::ExitCode,
     time::{Duration, Instant},
 };
@@ -198,14 +199,14 @@ fn summary(
 async fn keep(cluster: &Cluster) -> Result<()> {
     println!("\nLeft running. In another terminal:\n");
     println!("  export KUBECONFIG={}", cluster.kubeconfig().display());
-    println!(
-        "  export PATH={}:$PATH",
-        support::helper("kubectl")?.parent().context("no folder")?.display()
-    );
+    let program = support::tidegate::program();
+    let tools = support::helper("kubectl")?;
+    let folder = |path: &Path| path.parent().map(Path::to_path_buf).context("no folder");
+    println!("  export PATH={}:{}:$PATH", folder(&tools)?.display(), folder(&program)?.display());
     println!("  kubectl get queues");
     println!("  kubectl get groups -A");
     println!("  kubectl -n team-a create job more --image=busybox -- sleep 5");
-    println!("  {} why job/more -n team-a", support::tidegate::program().display());
+    println!("  tidegate why job/more -n team-a");
     println!("\nCtrl-C ends it.");
     tokio::signal::ctrl_c().await?;
     Ok(())

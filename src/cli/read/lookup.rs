@@ -30,6 +30,8 @@ pub enum Missing {
     OptIn,
     /// The kind: nothing serves it.
     Kind,
+    /// A namespace: objects of this kind have none.
+    ClusterScoped,
     /// The object.
     Object,
     /// Pods of the object.
@@ -45,12 +47,22 @@ pub async fn find(client: &Client, namespace: &str, object: &ObjectName) -> Resu
     if !groups.is_empty() {
         return Ok(Found::Groups(groups));
     }
+    let kind = match kind(client, &object.kind).await {
+        Ok(Kind::Namespaced(resource)) => Ok(resource),
+        Ok(Kind::ClusterScoped) => return Ok(Found::Nothing(Missing::ClusterScoped)),
+        Ok(Kind::Unknown) => Err(Missing::Kind),
+        Err(missing) => Err(missing),
+    };
     let consent = match consent(client, namespace).await {
         Ok(consent) => consent,
         Err(missing) => return Ok(Found::Nothing(missing)),
     };
-    let (resource, read) = match existing(client, namespace, object).await {
-        Ok(found) => found,
+    let resource = match kind {
+        Ok(resource) => resource,
+        Err(missing) => return Ok(Found::Nothing(missing)),
+    };
+    let read = match existing(client, namespace, &resource, &object.name).await {
+        Ok(read) => read,
         Err(missing) => return Ok(Found::Nothing(missing)),
     };
     for (kind, name) in other_names(&resource, &read) {
@@ -105,12 +117,12 @@ async fn consent(client: &Client, namespace: &str) -> Result<Consent, Missing> {
 async fn existing(
     client: &Client,
     namespace: &str,
-    object: &ObjectName,
-) -> Result<(ApiResource, DynamicObject), Missing> {
-    let resource = resource(client, &object.kind).await?.ok_or(Missing::Kind)?;
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    match api.get(&object.name).await {
-        Ok(read) => Ok((resource, read)),
+    resource: &ApiResource,
+    name: &str,
+) -> Result<DynamicObject, Missing> {
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, resource);
+    match api.get(name).await {
+        Ok(read) => Ok(read),
         Err(Error::Api(status)) if status.code == 404 => Err(Missing::Object),
         Err(error) => Err(Missing::Unreadable(unreadable("it", &error))),
     }
@@ -123,35 +135,67 @@ fn unreadable(what: &str, error: &Error) -> String {
     }
 }
 
-/// The namespaced resource that a kind, plural, singular or short name stands for.
-async fn resource(client: &Client, name: &str) -> Result<Option<ApiResource>, Missing> {
+/// What a kind, plural, singular or short name stands for.
+enum Kind {
+    Namespaced(ApiResource),
+    ClusterScoped,
+    Unknown,
+}
+
+async fn kind(client: &Client, name: &str) -> Result<Kind, Missing> {
     let core = client.list_core_api_versions_aggregated().await;
     let groups = client.list_api_groups_aggregated().await;
     let lists = core.and_then(|core| Ok([core, groups?]));
     let lists = lists.map_err(|error| Missing::Unreadable(unreadable("the kinds", &error)))?;
-    Ok(lists.iter().find_map(|list| in_list(list, name)))
+    let mut known = lists.iter().flat_map(|list| called(list, name)).peekable();
+    let somewhere = known.peek().is_some();
+    let namespaced = known.find(|(.., resource)| resource.scope.as_deref() == Some("Namespaced"));
+    Ok(
+        match namespaced
+            .and_then(|(group, version, resource)| api_resource(group, version, resource))
+        {
+            Some(resource) => Kind::Namespaced(resource),
+            None if somewhere => Kind::ClusterScoped,
+            None => Kind::Unknown,
+        },
+    )
 }
 
-fn in_list(list: &APIGroupDiscoveryList, name: &str) -> Option<ApiResource> {
-    let versions = list.items.iter().filter_map(|group| group.versions.first());
-    let mut resources = versions.flat_map(|version| &version.resources);
-    api_resource(resources.find(|resource| is_called(resource, name))?)
+/// Resources of that name in the first version of each group, with group and version.
+fn called<'a>(
+    list: &'a APIGroupDiscoveryList,
+    name: &'a str,
+) -> impl Iterator<Item = (&'a str, &'a str, &'a APIResourceDiscovery)> {
+    list.items.iter().flat_map(move |group| {
+        let group_name = group.metadata.as_ref().and_then(|meta| meta.name.as_deref());
+        let versions = group.versions.first().into_iter();
+        versions.flat_map(move |version| {
+            let named = version.resources.iter().filter(move |resource| is_called(resource, name));
+            named.map(move |resource| {
+                (
+                    group_name.unwrap_or_default(),
+                    version.version.as_deref().unwrap_or_default(),
+                    resource,
+                )
+            })
+        })
+    })
 }
 
 fn is_called(resource: &APIResourceDiscovery, name: &str) -> bool {
     let kind = resource.response_kind.as_ref().and_then(|kind| kind.kind.as_deref());
     let names = [resource.resource.as_deref(), resource.singular_resource.as_deref(), kind];
-    resource.scope.as_deref() == Some("Namespaced")
-        && (names.into_iter().flatten().any(|known| known.to_lowercase() == name)
-            || resource.short_names.iter().any(|short| short == name))
+    names.into_iter().flatten().any(|known| known.to_lowercase() == name)
+        || resource.short_names.iter().any(|short| short == name)
 }
 
-fn api_resource(resource: &APIResourceDiscovery) -> Option<ApiResource> {
-    let kind = resource.response_kind.as_ref()?;
-    let gvk = GroupVersionKind::gvk(
-        kind.group.as_deref().unwrap_or_default(),
-        kind.version.as_deref()?,
-        kind.kind.as_deref()?,
-    );
+/// Group and version are the list's: built-in kinds leave them out of `responseKind`.
+fn api_resource(
+    group: &str,
+    version: &str,
+    resource: &APIResourceDiscovery,
+) -> Option<ApiResource> {
+    let kind = resource.response_kind.as_ref()?.kind.as_deref()?;
+    let gvk = GroupVersionKind::gvk(group, version, kind);
     Some(ApiResource::from_gvk_with_plural(&gvk, resource.resource.as_deref()?))
 }

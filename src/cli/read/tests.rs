@@ -88,7 +88,12 @@ fn cluster() -> Vec<(&'static str, Value)> {
     let kind = |group: &str, version: &str, kind: &str, plural: &str, short: &str| {
         json!({"metadata": {"name": group}, "versions": [{"version": version, "resources": [{
             "resource": plural, "scope": "Namespaced", "verbs": ["get"], "shortNames": [short],
-            "responseKind": {"group": group, "version": version, "kind": kind},
+            // As the apiserver answers: only kinds of others carry group and version.
+            "responseKind": if group.is_empty() {
+                json!({"group": "", "version": "", "kind": kind})
+            } else {
+                json!({"group": group, "version": version, "kind": kind})
+            },
         }]}]})
     };
     let list = |groups: Value| json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "items": groups});

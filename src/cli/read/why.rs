@@ -78,6 +78,11 @@ fn not_found(missing: &Missing, object: &ObjectName, namespace: &str) -> Failure
     Failure::NotFound(match missing {
         Missing::Namespace => format!("there is no namespace {namespace:?}"),
         Missing::Kind => format!("the cluster has no kind {:?}", object.kind),
+        Missing::ClusterScoped => format!(
+            "{} objects are in no namespace and have no pods that wait; for queues: tidegate queues \
+             NAME",
+            object.kind
+        ),
         Missing::Object => format!("there is no {name} in namespace {namespace:?}"),
         Missing::OptIn if SYSTEM_NAMESPACES.contains(&namespace) => {
             format!("Tidegate never looks at namespace {namespace:?}: it is the system's")
@@ -88,7 +93,7 @@ fn not_found(missing: &Missing, object: &ObjectName, namespace: &str) -> Failure
         ),
         Missing::Pods => format!(
             "{name} is there and has no pods that Tidegate holds or counts: its controller has made \
-             none yet, or all are gone"
+             none yet, its pods were refused, or all are gone; see kubectl describe {name} -n {namespace}"
         ),
         Missing::Unreadable(why) => format!(
             "the controller knows no pods of {name} in namespace {namespace:?}, and why cannot be \
