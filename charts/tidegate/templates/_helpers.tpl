@@ -84,7 +84,7 @@ capabilities:
 - name: tls
   secret:
     secretName: tidegate-tls
-    defaultMode: 0440
+    defaultMode: 288 # 0440, which YAML 1.2 reads as a decimal
     items:
     - {key: tls.crt, path: tls.crt}
     - {key: tls.key, path: tls.key}
