@@ -11,7 +11,7 @@ use kube::api::{
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
 use serde_json::{Value, json};
-use tidegate::api::v1alpha1::Queue;
+use tidegate::api::{released::Released, v1alpha1::Queue};
 use tidegate::clusters;
 use tidegate::engine::event::{Event, GroupConfig, GroupName, Input, Name, PodConfig};
 use tidegate::engine::{Assignment, ClusterId, GroupId, NodeId, PodId, PodState, QueueId, Vector};
@@ -351,9 +351,19 @@ async fn a_kind_made_up_later(followed: &mut Followed) -> Result<()> {
 /// A gate that is opened, a pod that was never gated, and an opt-in that is taken back.
 async fn running_pods(followed: &mut Followed) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(followed.client.clone(), NAMESPACE);
-    let open =
-        json!({"spec": {"schedulingGates": [{"$patch": "delete", "name": "tidegate.dev/queue"}]}});
     for pod in pods.list(&ListParams::default().labels("app=db")).await? {
+        let record = Released {
+            pod: pod.uid().context("uid")?,
+            queue: "house".to_owned(),
+            group: "StatefulSet/db".to_owned(),
+            root: pod.owner_references()[0].uid.clone(),
+            size: 1,
+            ..Released::default()
+        };
+        let open = json!({
+            "metadata": {"annotations": {"tidegate.dev/released": serde_json::to_string(&record)?}},
+            "spec": {"schedulingGates": [{"$patch": "delete", "name": "tidegate.dev/queue"}]},
+        });
         pods.patch(&pod.name_any(), &PatchParams::default(), &Patch::Strategic(&open)).await?;
     }
     followed.until_pods("db-", &["StatefulSet/db house bound"; 2]).await?;
@@ -370,5 +380,6 @@ async fn running_pods(followed: &mut Followed) -> Result<()> {
     followed
         .until("plain is foreign", |told| told.foreign.values().any(|load| !load.is_empty()))
         .await?;
+    // What was let go by us is still the queue's.
     followed.until_pods("db-", &["StatefulSet/db house bound"; 2]).await
 }
