@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use futures::future::try_join_all;
 use kube::{Api, ResourceExt as _, api::DynamicObject};
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -13,15 +14,25 @@ use crate::support::{
     lab::{Lab, bare_pod, is_gated},
     made_up,
     operators::{Operator, OperatorKind, Sample, samples},
+    tidegate::Tidegate,
     wait,
 };
 
-/// A queue with room for one pod, and a pod that takes it: some samples ask no CPU at all.
+/// A queue with room for one pod: some samples ask no CPU at all.
+fn room_for_one() -> Value {
+    json!({"limit": {"cpu": "1", "pods": "1"}})
+}
+
+/// A queue with room for one pod, and a pod that takes it.
 async fn full_lab(name: &str) -> Result<Lab> {
-    let lab = Lab::new(name, json!({"limit": {"cpu": "1", "pods": "1"}})).await?;
-    lab.create(bare_pod("blocker", "1")).await?;
-    lab.released(&["blocker"]).await?;
+    let lab = Lab::new(name, room_for_one()).await?;
+    fill(&lab).await?;
     Ok(lab)
+}
+
+async fn fill(lab: &Lab) -> Result<()> {
+    lab.create(bare_pod("blocker", "1")).await?;
+    lab.released(&["blocker"]).await
 }
 
 /// Opens the queue for everything.
@@ -118,21 +129,60 @@ fn condition(object: &Value, name: &str) -> bool {
 async fn a_built_in_kind_is_held_while_its_queue_is_full_and_then_runs_to_its_end(
     #[case] kind: &str,
 ) -> Result<()> {
-    let lab = full_lab(&format!("kind-{kind}")).await?;
-    let (object, count, ended) = builtin(kind);
-    let made = lab.create(object).await?;
-    held(&lab, count).await?;
-    let root = format!("{}/it", made.types.as_ref().context("no kind")?.kind.to_lowercase());
-    lab.why_says(&root, &format!("limit of queue \"{}\"", lab.namespace)).await?;
-    open(&lab).await?;
-    let read = reader(&lab, &made).await?;
-    wait::until("its own status says that it ended", wait::START, async || {
-        let object = read().await?;
-        ensure!(ended(&object), "status is {}", object["status"]);
-        Ok(true)
-    })
-    .await?;
-    lab.one_patch_each().await
+    let lab = Lab::new(&format!("kind-{kind}"), room_for_one()).await?;
+    Held::new(lab, kind).await?.ends().await
+}
+
+/// An object of a built-in kind whose pods wait in a full queue.
+pub struct Held {
+    lab: Lab,
+    made: DynamicObject,
+    ended: fn(&Value) -> bool,
+}
+
+impl Held {
+    async fn new(lab: Lab, kind: &str) -> Result<Self> {
+        fill(&lab).await?;
+        let (object, count, ended) = builtin(kind);
+        let made = lab.create(object).await?;
+        held(&lab, count).await?;
+        let root = format!("{}/it", made.types.as_ref().context("no kind")?.kind.to_lowercase());
+        lab.why_says(&root, &format!("limit of queue \"{}\"", lab.namespace)).await?;
+        Ok(Self { lab, made, ended })
+    }
+
+    async fn ends(self) -> Result<()> {
+        open(&self.lab).await?;
+        let read = reader(&self.lab, &self.made).await?;
+        wait::until("its own status says that it ended", wait::START, async || {
+            let object = read().await?;
+            ensure!((self.ended)(&object), "status is {}", object["status"]);
+            Ok(true)
+        })
+        .await?;
+        self.lab.one_patch_each().await
+    }
+}
+
+/// A namespace with a full queue for each kind. No `CronJob`: its pods are a Job's, and it
+/// takes a minute.
+pub async fn labs(tidegate: &'static Tidegate, prefix: &str) -> Result<Vec<(Lab, &'static str)>> {
+    let kinds = ["job", "indexed", "backoff-per-index", "deployment", "statefulset"];
+    let lab = async |kind: &'static str| {
+        let lab = Lab::on(tidegate, &format!("{prefix}-{kind}"), room_for_one()).await?;
+        Ok::<_, anyhow::Error>((lab, kind))
+    };
+    try_join_all(kinds.map(lab)).await
+}
+
+/// Makes an object of each kind and waits until its pods are held.
+pub async fn hold(labs: Vec<(Lab, &'static str)>) -> Result<Vec<Held>> {
+    try_join_all(labs.into_iter().map(|(lab, kind)| Held::new(lab, kind))).await
+}
+
+/// Opens the queues and waits until all have ended.
+pub async fn end(held: Vec<Held>) -> Result<()> {
+    try_join_all(held.into_iter().map(Held::ends)).await.map(drop)
 }
 
 /// Reads an object again and again.

@@ -1,15 +1,16 @@
 //! A namespace and queues of one test on the shared cluster.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
 use kube::{
-    Api, Client, ResourceExt as _,
+    Api, Client, Config, ResourceExt as _,
     api::{
         ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
         PostParams,
     },
+    config::{KubeConfigOptions, Kubeconfig},
     discovery,
 };
 use serde_json::{Value, json};
@@ -114,18 +115,34 @@ impl Lab {
     }
 
     async fn create_with(&self, object: Value, params: &PostParams) -> Result<DynamicObject> {
+        let (api, object) = self.place(object).await?;
+        api.create(params, &object).await.with_context(|| {
+            let kind = object.types.as_ref().map_or("", |types| &types.kind);
+            format!("creating {kind} {:?}", object.metadata.name)
+        })
+    }
+
+    /// An object as it is stored and as it would be if this were applied to it.
+    pub async fn apply_dry(&self, object: Value) -> Result<(DynamicObject, DynamicObject)> {
+        let (api, object) = self.place(object).await?;
+        let name = object.name_any();
+        let params = PatchParams::apply("gitops").force().dry_run();
+        let applied = api.patch(&name, &params, &Patch::Apply(&object)).await;
+        Ok((api.get(&name).await?, applied.with_context(|| name)?))
+    }
+
+    /// Where an object goes: its namespace, if the kind has one, is this lab's unless it says
+    /// otherwise.
+    async fn place(&self, object: Value) -> Result<(Api<DynamicObject>, DynamicObject)> {
         let mut object: DynamicObject = serde_json::from_value(object)?;
         let (resource, namespaced) = self.kind(&object).await?;
+        if !namespaced {
+            return Ok((Api::all_with(self.client.clone(), &resource), object));
+        }
         let namespace = object.namespace().unwrap_or_else(|| self.namespace.clone());
-        let api: Api<DynamicObject> = if namespaced {
-            object.metadata.namespace = Some(namespace.clone());
-            Api::namespaced_with(self.client.clone(), &namespace, &resource)
-        } else {
-            Api::all_with(self.client.clone(), &resource)
-        };
-        api.create(params, &object)
-            .await
-            .with_context(|| format!("creating {} {:?}", resource.kind, object.metadata.name))
+        let api = Api::namespaced_with(self.client.clone(), &namespace, &resource);
+        object.metadata.namespace = Some(namespace);
+        Ok((api, object))
     }
 
     async fn kind(&self, object: &DynamicObject) -> Result<(ApiResource, bool)> {
@@ -162,22 +179,14 @@ impl Lab {
 
     /// A client with the token of a ServiceAccount of this namespace.
     pub async fn account(&self, account: &str) -> Result<Client> {
-        let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
-            Api::namespaced(self.client.clone(), &self.namespace);
-        let answer = accounts
-            .create_token_request(
-                account,
-                &PostParams::default(),
-                &serde_json::from_value(json!({
-                    "spec": {"audiences": [], "expirationSeconds": 7200},
-                }))?,
-            )
-            .await?;
-        let token = answer.status.and_then(|status| status.token).context("no token")?;
-        let mut config = self.tidegate.cluster().config().await?;
-        config.auth_info =
-            kube::config::AuthInfo { token: Some(token.into()), ..Default::default() };
-        Ok(Client::try_from(config)?)
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig(account).await?)?;
+        let options = KubeConfigOptions::default();
+        Ok(Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &options).await?)?)
+    }
+
+    /// A kubeconfig of a ServiceAccount of this namespace.
+    pub async fn kubeconfig(&self, account: &str) -> Result<PathBuf> {
+        self.tidegate.account_kubeconfig(&self.namespace, account).await
     }
 
     /// Lets a ServiceAccount of this namespace put a queue's label on objects.

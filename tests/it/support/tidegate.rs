@@ -20,7 +20,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, ensure};
 use k8s_openapi::{
     api::{
-        admissionregistration::v1::ValidatingWebhookConfiguration,
+        admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
         authentication::v1::{TokenRequest, TokenRequestSpec},
         core::v1::{Secret, ServiceAccount},
     },
@@ -178,13 +178,15 @@ impl Tidegate {
 
     /// Every object of the chart as it was installed, rendered once more.
     pub async fn rendered(&self) -> Result<Vec<Value>> {
-        let text = self.helm(&["template", "--validate"], &Install::default()).await?;
+        let text = self
+            .helm(&["template", "--include-crds", "--kube-version=1.36.0"], &Install::default())
+            .await?;
         Ok(serde_yaml::from_multiple(&text)?)
     }
 
     /// Starts the controller with its ServiceAccount's token.
     pub async fn start_controller(&self) -> Result<()> {
-        let kubeconfig = self.account_kubeconfig("tidegate-controller").await?;
+        let kubeconfig = self.account_kubeconfig(NAMESPACE, "tidegate-controller").await?;
         let args = [
             "run".to_owned(),
             "controller".to_owned(),
@@ -201,7 +203,7 @@ impl Tidegate {
 
     /// Starts the webhook with its ServiceAccount's token and the mounted Secret.
     pub async fn start_webhook(&self) -> Result<()> {
-        let kubeconfig = self.account_kubeconfig("tidegate-webhook").await?;
+        let kubeconfig = self.account_kubeconfig(NAMESPACE, "tidegate-webhook").await?;
         let mounted = self.dir.join("tls");
         self.mount_secret(&mounted).await?;
         let args = [
@@ -301,12 +303,16 @@ impl Tidegate {
     /// Waits until pods are gated and the visibility API answers.
     pub async fn ready(&self) -> Result<()> {
         let client = self.cluster.client().await?;
-        wait::until("the webhook configuration has its bundle", wait::START, async || {
+        wait::until("the webhook configurations have their bundle", wait::START, async || {
             self.check()?;
             let all: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
-            let configuration = all.get(RELEASE).await?;
-            let webhooks = configuration.webhooks.unwrap_or_default();
-            Ok(webhooks.iter().all(|webhook| webhook.client_config.ca_bundle.is_some()))
+            let webhooks = all.get(RELEASE).await?.webhooks.unwrap_or_default();
+            let checks = webhooks.iter().all(|webhook| webhook.client_config.ca_bundle.is_some());
+            let all: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+            // There is none where a policy adds the gate.
+            let webhooks = all.get_opt(RELEASE).await?.and_then(|object| object.webhooks);
+            let mut webhooks = webhooks.iter().flatten();
+            Ok(checks && webhooks.all(|webhook| webhook.client_config.ca_bundle.is_some()))
         })
         .await?;
         wait::until("the visibility API is available", wait::START, async || {
@@ -351,9 +357,9 @@ impl Tidegate {
     }
 
     /// A kubeconfig that holds nothing but a ServiceAccount's token.
-    pub async fn account_kubeconfig(&self, account: &str) -> Result<PathBuf> {
+    pub async fn account_kubeconfig(&self, namespace: &str, account: &str) -> Result<PathBuf> {
         let client = self.cluster.client().await?;
-        let accounts: Api<ServiceAccount> = Api::namespaced(client, NAMESPACE);
+        let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
         let spec = TokenRequestSpec { expiration_seconds: Some(7200), ..Default::default() };
         let request = TokenRequest { spec: Some(spec), ..Default::default() };
         let answer =
@@ -368,7 +374,7 @@ impl Tidegate {
             "users": [{"name": "test", "user": {"token": token}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         });
-        let path = self.dir.join(format!("{account}.kubeconfig"));
+        let path = self.dir.join(format!("{namespace}-{account}.kubeconfig"));
         fs::write(&path, config.to_string())?;
         Ok(path)
     }
