@@ -141,7 +141,7 @@ async fn calls(lab: &Lab) -> Result<f64> {
 }
 
 #[tokio::test]
-async fn with_the_webhook_dead_only_opted_in_namespaces_wait_and_they_are_told_for_whom()
+async fn with_all_of_tidegate_dead_only_opted_in_namespaces_wait_and_are_told_for_whom()
 -> Result<()> {
     let tidegate = Tidegate::exclusive().await?;
     let lab = Lab::on(&tidegate, "gate-cold", json!({"stop": "Hold"})).await?;
@@ -153,6 +153,7 @@ async fn with_the_webhook_dead_only_opted_in_namespaces_wait_and_they_are_told_f
         tidegate: lab.tidegate,
     };
     tidegate.stop_webhook("KILL")?;
+    tidegate.stop_controller("KILL")?;
     let before = calls(&lab).await?;
     let (net, monitoring) = (elsewhere("net-system"), elsewhere("monitoring"));
     net.create(json!({"apiVersion": "apps/v1", "kind": "DaemonSet",
@@ -177,6 +178,7 @@ async fn with_the_webhook_dead_only_opted_in_namespaces_wait_and_they_are_told_f
         Attempt::Gated => bail!("somebody else gated it"),
     }
     ensure!(calls(&lab).await? > before, "the counter counts nothing");
+    tidegate.start_controller().await?;
     tidegate.start_webhook().await?;
     wait::until("pods are gated again", wait::SOON, async || {
         Ok(matches!(attempt(&lab, "opted-in").await?, Attempt::Gated))

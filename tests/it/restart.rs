@@ -34,7 +34,7 @@ async fn stands(lab: &Lab, holding: u64, waiting: u64) -> Result<()> {
     wait::until(&format!("{holding} hold room and {waiting} wait"), wait::SOON, async || {
         let groups = lab.groups().await?;
         let sum = |key: &str| groups.iter().filter_map(|g| g["counts"][key].as_u64()).sum::<u64>();
-        let now = (sum("running"), sum("waiting"));
+        let now = (sum("released") + sum("running"), sum("waiting"));
         ensure!(now == (holding, waiting), "{now:?} do: {groups:#?}");
         Ok(true)
     })
@@ -65,16 +65,21 @@ async fn priority_class(lab: &Lab, name: &str, value: i32) -> Result<()> {
 async fn a_killed_controller_comes_back_to_the_same_usage_the_same_queues_and_the_same_reasons()
 -> Result<()> {
     let tidegate = Tidegate::exclusive().await?;
-    let lab = Lab::on(&tidegate, "back-same", json!({"limit": {"cpu": "2"}})).await?;
+    let lab = Lab::on(&tidegate, "back-same", json!({"limit": {"cpu": "3"}})).await?;
     lab.queue("back-frozen", json!({"limit": {"cpu": "1"}})).await?;
     lab.queue("back-moved", json!({"stop": "Hold"})).await?;
     priority_class(&lab, "back-urgent", 1000).await?;
+    // Let go and without a node: charged, but not running.
+    let mut nowhere = bare_pod("nowhere", "1");
+    nowhere["spec"]["nodeSelector"] = json!({"none": "such"});
+    lab.create(nowhere).await?;
+    stands(&lab, 1, 0).await?;
     lab.create(deployment("serves", 3, "1")).await?;
     lab.create(in_queue(job("frozen", 2, "1", "1h"), "back-frozen")).await?;
     lab.create(in_queue(job("moves", 2, "1", "1h"), "back-frozen")).await?;
-    stands(&lab, 3, 4).await?;
+    stands(&lab, 4, 4).await?;
     lab.create(with_priority(bare_pod("urgent", "1"), "back-urgent")).await?;
-    stands(&lab, 3, 5).await?;
+    stands(&lab, 4, 5).await?;
     let queues = ["back-same", "back-frozen", "back-moved"];
     let before = said(&lab, &queues).await?;
 
@@ -96,8 +101,8 @@ async fn a_killed_controller_comes_back_to_the_same_usage_the_same_queues_and_th
     lab.why_says("job/frozen", "queue back-frozen: kept since the first release").await?;
     lab.why_says("job/moves", "queue \"back-moved\" is stopped").await?;
     lab.set_queue("back-frozen", json!({"limit": {"cpu": "2"}})).await?;
-    lab.set_queue("back-same", json!({"limit": {"cpu": "4"}})).await?;
-    stands(&lab, 6, 2).await?;
+    lab.set_queue("back-same", json!({"limit": {"cpu": "5"}})).await?;
+    stands(&lab, 7, 2).await?;
     let pods = lab.pods().await?;
     let frozen = pods.iter().filter(|pod| pod.name_any().starts_with("frozen-"));
     for pod in frozen {
