@@ -1,7 +1,8 @@
 //! What may start now, in which order, and why the rest may not.
 //!
-//! From the root down, the next to go is the sibling within its guarantee, then
-//! the one with the lowest dominant share ÷ weight (weighted, hierarchical DRF).
+//! Before anything else goes what a gang that has begun lacks of its size: it was decided
+//! with the rest. From the root down, the next to go is the sibling within its guarantee,
+//! then the one with the lowest dominant share ÷ weight (weighted, hierarchical DRF).
 //! Inside a queue it is priority, then age, then uid. Usage only grows within a
 //! round, so what was refused once in a round stays refused for its rest.
 
@@ -45,6 +46,8 @@ struct Offer {
     cost: Vector,
     /// Where the group's next offer starts, if this one is refused.
     last: Option<Turn>,
+    /// It completes a gang that was cut in two.
+    completes: bool,
     /// Age and root of the group, the last tie-break between queues.
     age: (Millis, Uid),
 }
@@ -65,7 +68,7 @@ struct Lane {
 type Lanes = BTreeMap<QueueId, Lane>;
 
 /// Who goes before whom among siblings: smaller first.
-type Precedence = (bool, Fraction, (Millis, Uid));
+type Precedence = (bool, bool, Fraction, (Millis, Uid));
 
 impl Engine {
     /// Decides until nothing more may start or about `budget` pods do.
@@ -167,7 +170,7 @@ impl Engine {
             if lane.at != Some(place) {
                 self.move_to(lane, place);
             }
-            match self.offer(place.3, lane) {
+            match self.offer(place.4, lane) {
                 Ok(offer) => {
                     let known = lane.refused.get(&offer.cost).copied();
                     match known.or_else(|| self.refusal(queue, &offer)) {
@@ -177,7 +180,7 @@ impl Engine {
                 }
                 Err(reason) => {
                     if let Some(reason) = reason {
-                        self.set_refusal(place.3, reason);
+                        self.set_refusal(place.4, reason);
                     }
                     self.skip(queue, lane, place);
                 }
@@ -207,7 +210,7 @@ impl Engine {
     fn move_to(&mut self, lane: &mut Lane, place: Place) {
         lane.at = Some(place);
         lane.after = None;
-        if let Some(group) = self.groups.get_mut(&place.3) {
+        if let Some(group) = self.groups.get_mut(&place.4) {
             group.refusal = None;
         }
     }
@@ -245,7 +248,8 @@ impl Engine {
         }
         let age = (group.waiting.first().map_or(0, |&(_, created, _)| created), group.config.root);
         let pods: Vec<PodId> = turns.iter().map(|&(.., pod)| pod).collect();
-        Ok(Offer { group: id, cost: self.sum(&pods), pods, last: turns.last().copied(), age })
+        let (completes, last) = (group.is_cut(), turns.last().copied());
+        Ok(Offer { group: id, cost: self.sum(&pods), pods, last, completes, age })
     }
 
     fn sum(&self, pods: &[PodId]) -> Vector {
@@ -270,14 +274,14 @@ impl Engine {
     fn own_turn(&self, queue: QueueId, lanes: &Lanes) -> Option<(QueueId, Precedence)> {
         let offer = lanes.get(&queue)?.offer.as_ref()?;
         let share = self.books.dominant_share(self.books.direct.get(&queue), 1);
-        Some((queue, (true, share, offer.age)))
+        Some((queue, (!offer.completes, true, share, offer.age)))
     }
 
     fn precedence(&self, queue: QueueId, offer: &Offer) -> Precedence {
         let usage = self.books.usage.get(&queue);
         let weight = self.queues.get(&queue).map_or(1, |queue| queue.weight);
         let share = self.books.dominant_share(usage, weight);
-        (!self.within_guarantee(queue, &offer.cost), share, offer.age)
+        (!offer.completes, !self.within_guarantee(queue, &offer.cost), share, offer.age)
     }
 
     /// Whether a queue stays within what is its own, judged by the resources it is given.

@@ -113,6 +113,24 @@ fn pods_start_until_the_limit_is_exactly_full_and_the_reason_says_how_much_is_mi
 }
 
 #[test]
+fn what_a_begun_gang_lacks_of_its_size_goes_before_anything_else() {
+    let mut world = World::new(4000);
+    let parent = world.queue(1, |_| {});
+    let child = |q: &mut QueueConfig| q.parent = Some(parent);
+    let (queue, poor) = (world.queue(2, child), world.queue(3, child));
+    let gang = world.group(1, Assignment::Queue(queue), Gang::AtLeast(3));
+    world.pod(gang, |pod| pod.state = PodState::Released { held: false });
+    let lacking = [world.pod(gang, |_| {}), world.pod(gang, |_| {})];
+    let beyond = world.pod(gang, |_| {});
+    let urgent = world.single(queue, |pod| pod.priority = 9);
+    let other = world.single(poor, |_| {});
+    assert_eq!(world.decide(), [lacking[0], lacking[1], other]);
+    assert_eq!((world.code(urgent), world.code(beyond)), ("Capacity", "Capacity"));
+    world.see(other, PodState::Ended);
+    assert_eq!(world.decide(), [urgent], "a whole gang has no such right");
+}
+
+#[test]
 fn only_the_first_decision_about_a_group_is_its_first() {
     let mut world = World::new(100_000);
     let queue = world.queue(1, |_| {});

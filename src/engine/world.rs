@@ -14,8 +14,9 @@ use super::tree::Tree;
 /// How long arrivals of a group must be quiet before "all that have arrived" is known.
 pub(super) const SETTLE: Millis = 2_000;
 
-/// Place in a queue's line: priority, age of the oldest waiting pod, uid of the root.
-pub(super) type Place = (Reverse<i32>, Millis, Uid, GroupId);
+/// Place in a queue's line: gangs cut in two first, then priority, age of the oldest
+/// waiting pod, uid of the root.
+pub(super) type Place = (Reverse<bool>, Reverse<i32>, Millis, Uid, GroupId);
 
 /// Place of a waiting pod in its group: priority, age, uid.
 pub(super) type Turn = (Reverse<i32>, Millis, PodId);
@@ -97,6 +98,13 @@ impl Group {
             refusal: None,
             place: None,
         }
+    }
+
+    /// A gang that was decided on and of which, by a restart or a refusal, not all that
+    /// start together were let go: it holds room and may be unable to work.
+    pub(super) fn is_cut(&self) -> bool {
+        let Gang::AtLeast(need) = self.config.gang else { return false };
+        !self.started.is_empty() && usize::try_from(need).is_ok_and(|n| self.started.len() < n)
     }
 
     fn unannounced() -> Self {
@@ -348,7 +356,8 @@ impl Engine {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let place = match (group.config.queue, group.waiting.first(), group.ages.first()) {
             (Assignment::Queue(queue), Some(&(priority, ..)), Some(&(oldest, _))) => {
-                Some((queue, (priority, oldest, group.config.root, id)))
+                let cut = Reverse(group.is_cut());
+                Some((queue, (cut, priority, oldest, group.config.root, id)))
             }
             _ => None,
         };

@@ -296,3 +296,31 @@ async fn a_webhook_that_dies_while_pods_are_made_delays_them_and_nobody_else() -
 fn lab_of(lab: &Lab) -> Lab {
     Lab { client: lab.client.clone(), namespace: lab.namespace.clone(), tidegate: lab.tidegate }
 }
+
+#[tokio::test]
+async fn a_gang_whose_release_was_cut_in_two_is_whole_before_anything_else_goes() -> Result<()> {
+    let tidegate = Tidegate::exclusive().await?;
+    let lab =
+        Lab::on(&tidegate, "back-gang", json!({"stop": "Hold", "limit": {"cpu": "10"}})).await?;
+    priority_class(&lab, "back-gang-urgent", 1000).await?;
+    let mut gang = job("gang", 100, "100m", "1h");
+    gang["metadata"]["annotations"] = json!({"tidegate.dev/min-count": "100"});
+    lab.create(gang).await?;
+    stands(&lab, 0, 100).await?;
+    let record = Record::start(lab.pod_api()).await?;
+    lab.set_queue(&lab.namespace, json!({"stop": "None"})).await?;
+    record.has_released(1).await?;
+    tidegate.stop_controller("KILL")?;
+    lab.create(with_priority(job("urgent", 20, "100m", "1h"), "back-gang-urgent")).await?;
+    wait::until("all pods are made", wait::SOON, async || Ok(lab.pods().await?.len() == 120))
+        .await?;
+    let cut = record.released().len();
+    ensure!(cut < 100, "the kill came too late");
+    tidegate.start_controller().await?;
+    record.has_released(100).await?;
+    let urgent = record.released().iter().filter(|name| name.starts_with("urgent-")).count();
+    ensure!(urgent == 0, "{urgent} went into the gap of {}", 100 - cut);
+    stands(&lab, 100, 20).await?;
+    ensure!(record.peak(|_| true) == 10_000, "{} at once", record.peak(|_| true));
+    lab.no_patch_twice()
+}

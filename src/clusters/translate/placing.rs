@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::names;
 use crate::api::released::Released;
 use crate::engine::{NodeId, PodId};
-use crate::grouping::{self, Gang, GroupKey, Member, ObjectKey, Placement, Resolution};
+use crate::grouping::{self, Gang, GroupKey, Member, ObjectKey, Resolution};
 
 use super::super::facts::{PodFacts, Stage};
 use super::groups::{Membership, Part};
@@ -148,33 +148,36 @@ fn asked(seat: &Seat) -> &[ObjectKey] {
     }
 }
 
-/// What was written with a release outlives its owners: it says which run the pod is of.
+/// What was written with a release outlives its owners: it says which run the pod is of,
+/// and how many started with it.
 fn as_recorded(resolution: Resolution, record: &Released, pod: &ObjectKey) -> Resolution {
-    let placement = resolution.placement();
-    if matches!(placement.group, GroupKey::Named { .. }) || *placement.root.uid == *record.root {
-        return resolution;
+    let (owner, mut placement) = match resolution {
+        Resolution::Needs(owner, placement) => (Some(owner), placement),
+        Resolution::Placed(placement) => (None, placement),
+    };
+    if let (Gang::Units, size @ 2..) | (Gang::All, size) = (placement.gang, record.size) {
+        placement.gang = Gang::AtLeast(size);
     }
+    let named = matches!(placement.group, GroupKey::Named { .. });
+    if !named && *placement.root.uid != *record.root {
+        let root = recorded_root(record, pod);
+        let namespace = Arc::clone(&pod.namespace);
+        placement.group = GroupKey::Run { namespace, root: Arc::clone(&root.uid) };
+        placement.root = root;
+    }
+    match owner {
+        Some(owner) => Resolution::Needs(owner, placement),
+        None => Resolution::Placed(placement),
+    }
+}
+
+fn recorded_root(record: &Released, pod: &ObjectKey) -> ObjectKey {
     let (kind, name) = record.group.split_once('/').unwrap_or(("", &record.group));
-    let root = ObjectKey {
+    ObjectKey {
         api_version: "".into(),
         kind: kind.into(),
         namespace: Arc::clone(&pod.namespace),
         name: name.into(),
         uid: record.root.as_str().into(),
-    };
-    let gang = match (placement.gang, record.size) {
-        (Gang::Units, size @ 2..) => Gang::AtLeast(size),
-        (gang, _) => gang,
-    };
-    let namespace = Arc::clone(&pod.namespace);
-    let placement = Placement {
-        group: GroupKey::Run { namespace, root: Arc::clone(&root.uid) },
-        root,
-        gang,
-        ..placement.clone()
-    };
-    match resolution {
-        Resolution::Needs(owner, _) => Resolution::Needs(owner, placement),
-        Resolution::Placed(_) => Resolution::Placed(placement),
     }
 }

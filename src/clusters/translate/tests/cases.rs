@@ -354,6 +354,22 @@ fn trees_joined_by_name_are_paid_by_the_queue_of_the_oldest_pod() {
 }
 
 #[test]
+fn how_many_started_together_is_known_from_the_release() {
+    let mut bench = Bench::furnished();
+    let all = |name: &str| pod(name).by("Job/j").annotated("tidegate.dev/gang", "all");
+    bench.owner(&owner("Job/j"));
+    bench.managed(&all("p"));
+    bench.managed(&all("q").born(1));
+    bench.answer_all();
+    assert_eq!(bench.pods()[1], "ns/q: Gated in Job/j for house All");
+    let mut started = all("p").released("house", "Job/j");
+    let record = &mut started.0["metadata"]["annotations"]["tidegate.dev/released"];
+    *record = record.as_str().unwrap().replace("\"size\":1", "\"size\":2").into();
+    bench.managed(&started);
+    assert_eq!(bench.pods()[1], "ns/q: Gated in Job/j for house AtLeast(2)");
+}
+
+#[test]
 fn resources_beyond_the_cap_share_one_number() {
     let mut bench = Bench::furnished();
     let wide = |from: usize| {
