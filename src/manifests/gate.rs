@@ -18,12 +18,16 @@ const API: &str = "admissionregistration.k8s.io/v1";
 /// The policy that gates new pods, and its binding.
 #[must_use]
 pub fn gate_policy(values: &Values) -> Vec<Value> {
-    let mutations = [drop_marker(ANNOTATION_EPOCH), drop_marker(ANNOTATION_RELEASED)]
-        .into_iter()
-        .chain([created_by(), managed_label(), gate()])
-        .map(
-            |expression| json!({"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}),
-        );
+    // One list of patches: for each mutation of its own, even one that changes nothing, the
+    // apiserver writes the whole pod as JSON and reads it again.
+    let patches = [
+        drop_marker(ANNOTATION_EPOCH),
+        drop_marker(ANNOTATION_RELEASED),
+        created_by(),
+        managed_label(),
+        gate(),
+    ];
+    let expression = patches.map(|patches| format!("({patches})")).join("\n+ ");
     let policy = json!({
         "apiVersion": API,
         "kind": "MutatingAdmissionPolicy",
@@ -33,7 +37,7 @@ pub fn gate_policy(values: &Values) -> Vec<Value> {
             "reinvocationPolicy": "IfNeeded",
             "matchConstraints": new_pods(values),
             "variables": new_pod_variables(values),
-            "mutations": mutations.collect::<Vec<_>>(),
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
         },
     });
     let binding = json!({
