@@ -147,6 +147,16 @@ pub fn millis(took: Duration) -> f64 {
     took.as_secs_f64() * 1e3
 }
 
+/// CPU time that a process has used so far.
+pub fn cpu_time(process: u32) -> Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    // A program's name may hold anything, but nothing after it holds a bracket.
+    let (_, rest) = stat.rsplit_once(')').context("half a line")?;
+    let ticks = rest.split_whitespace().skip(11).take(2).map(str::parse::<u64>);
+    // Linux tells hundredths of seconds, whatever its kernel counts in.
+    Ok(Duration::from_millis(10 * ticks.sum::<Result<u64, _>>()?))
+}
+
 /// Bytes that a process has in memory now, and at most so far.
 pub fn memory(process: &str) -> Result<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{process}/status"))?;

@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams},
+};
 use serde_json::{Value, json};
 
 use crate::figures::{Report, memory};
@@ -52,17 +56,17 @@ async fn measure() -> Result<Report> {
     say("installing the chart");
     let tidegate: &'static Tidegate =
         Box::leak(Box::new(Tidegate::install(cluster, &Install::default()).await?));
-    let waiting = waiting_room(tidegate).await?;
     say("creating pods, gated by the webhook");
+    let waiting = waiting_room(tidegate, "bench-webhook").await?;
     creates.gated_by("webhook", &waiting).await?;
+    controller_memory(&waiting, &mut report).await?;
+    empty(&waiting).await?;
     say("upgrading the chart: the policy gates");
     let policy = Install { values: vec!["admission.gateBy=policy".to_owned()] };
     tidegate.helm(&["upgrade"], &policy).await?;
-    creates::policy_gates(&waiting).await?;
+    let waiting = waiting_room(tidegate, "bench-policy").await?;
     creates.gated_by("policy", &waiting).await?;
     creates.report(&mut report);
-    known(&waiting, creates.gated()).await?;
-    controller_memory(tidegate, creates.gated(), &mut report)?;
     say("releasing jobs through Tidegate and by hand");
     releases::measure(tidegate, &mut report).await?;
     say("ending pods one by one");
@@ -74,8 +78,9 @@ async fn measure() -> Result<Report> {
 
 /// A queue with room for one pod, which is taken: all others wait and are looked at
 /// in each round.
-async fn waiting_room(tidegate: &'static Tidegate) -> Result<Lab> {
-    let lab = Lab::on(tidegate, "bench-waiting", json!({"limit": {"pods": "1"}})).await?;
+async fn waiting_room(tidegate: &'static Tidegate, name: &str) -> Result<Lab> {
+    let lab = Lab::on(tidegate, name, json!({"limit": {"pods": "1"}})).await?;
+    creates::gated_for_a_while(&lab).await?;
     lab.create(pod("blocker")).await?;
     lab.released_at_least("blocker").await?;
     Ok(lab)
@@ -90,10 +95,19 @@ async fn known(lab: &Lab, pods: usize) -> Result<()> {
     .await
 }
 
-fn controller_memory(tidegate: &Tidegate, pods: usize, report: &mut Report) -> Result<()> {
-    let (now, peak) = memory(&tidegate.controller_pid()?.to_string())?;
+/// Deletes all pods of a namespace and waits until the controller knows.
+async fn empty(lab: &Lab) -> Result<()> {
+    let api: Api<Pod> = Api::namespaced(lab.client.clone(), &lab.namespace);
+    let at_once = DeleteParams::default().grace_period(0);
+    api.delete_collection(&at_once, &ListParams::default()).await?;
+    known(lab, 0).await
+}
+
+async fn controller_memory(lab: &Lab, report: &mut Report) -> Result<()> {
+    known(lab, creates::GATED).await?;
+    let (now, peak) = memory(&lab.tidegate.controller_pid()?.to_string())?;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    report.size("gated pods while memory is read", pods as u64);
+    report.size("gated pods while memory is read", creates::GATED as u64);
     report.add("controller_memory", mib(now), "MiB");
     report.add("controller_memory_peak", mib(peak), "MiB");
     Ok(())

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result};
@@ -19,8 +19,14 @@ use tidegate::{
     release,
 };
 
-use crate::figures::Report;
-use crate::support::{audit, cluster::Cluster, lab::Lab, tidegate::Tidegate, wait};
+use crate::figures::{Report, cpu_time, millis};
+use crate::support::{
+    audit,
+    cluster::{Cluster, Component},
+    lab::Lab,
+    tidegate::Tidegate,
+    wait,
+};
 
 use super::{HOLD, IN_FLIGHT, known, pod_spec, watch::Watch};
 
@@ -32,49 +38,85 @@ const TURNS: usize = 2;
 /// The gate that is opened by hand.
 const BY_HAND: &str = "example.com/by-hand";
 
-/// Rates in turns, then their ratio and what was written.
+/// One measurement.
+#[derive(Default)]
+struct Cost {
+    pods_a_second: f64,
+    /// CPU of the apiserver for one pod.
+    apiserver: f64,
+    /// CPU of the controller for one pod.
+    controller: f64,
+}
+
+/// Costs in turns, then their ratios and what was written.
 pub async fn measure(tidegate: &'static Tidegate, report: &mut Report) -> Result<()> {
     report.size("jobs of one rate of releases", JOBS as u64);
     report.size("pods of each job", PODS as u64);
     report.size("turns of one rate of releases", TURNS as u64);
-    let (mut through, mut hand) = (0.0, 0.0);
+    let (mut through, mut hand) = (Cost::default(), Cost::default());
     for turn in 0..TURNS {
-        through += through_tidegate(tidegate, &format!("bench-release-{turn}")).await?;
-        hand += by_patch(tidegate, &format!("bench-patched-{turn}")).await?;
+        through.add(&through_tidegate(tidegate, &format!("bench-release-{turn}")).await?);
+        hand.add(&by_patch(tidegate, &format!("bench-patched-{turn}")).await?);
     }
-    let (through, hand) = (through / TURNS as f64, hand / TURNS as f64);
-    report.add("releases_through_tidegate", through, "pods/s");
-    report.add("releases_by_raw_patch", hand, "pods/s");
-    let name = "releases_through_tidegate_to_raw_patch";
-    report.add_with_goal(name, through / hand, "x", "at least 0.75");
+    for (kind, cost) in [("through_tidegate", &through), ("by_raw_patch", &hand)] {
+        report.add(format!("releases_{kind}"), cost.pods_a_second, "pods/s");
+        report.add(format!("release_cpu_{kind}"), cost.apiserver, "ms of apiserver/pod");
+    }
+    report.add("release_cpu_of_controller", through.controller, "ms/pod");
+    let ratio = through.pods_a_second / hand.pods_a_second;
+    report.add_with_goal("releases_ratio", ratio, "x", "at least 0.75");
+    report.add("release_cpu_ratio", through.apiserver / hand.apiserver, "x");
     writes(tidegate.cluster(), report)
 }
 
+impl Cost {
+    /// Adds one turn to the mean of all.
+    fn add(&mut self, turn: &Self) {
+        self.pods_a_second += turn.pods_a_second / TURNS as f64;
+        self.apiserver += turn.apiserver / TURNS as f64;
+        self.controller += turn.controller / TURNS as f64;
+    }
+}
+
 /// Opens the queue of jobs whose pods all wait.
-async fn through_tidegate(tidegate: &'static Tidegate, name: &str) -> Result<f64> {
+async fn through_tidegate(tidegate: &'static Tidegate, name: &str) -> Result<Cost> {
     let lab = Lab::on(tidegate, name, json!({"stop": "Hold"})).await?;
     submit(&lab, &[HOLD]).await?;
     known(&lab, JOBS * PODS).await?;
-    let mut watch = Watch::start(&lab.client, &lab.namespace).await?;
-    lab.set_queue(name, json!({"stop": "None"})).await?;
-    rate(&mut watch).await
+    let open = async { lab.set_queue(name, json!({"stop": "None"})).await };
+    cost(&lab, open).await
 }
 
 /// Opens as many gates of such pods, in a namespace that did not opt in.
-async fn by_patch(tidegate: &'static Tidegate, name: &str) -> Result<f64> {
+async fn by_patch(tidegate: &'static Tidegate, name: &str) -> Result<Cost> {
     let cluster = tidegate.cluster();
     let lab = Lab { client: cluster.client().await?, namespace: name.to_owned(), tidegate };
     lab.namespace(name, BTreeMap::new()).await?;
     submit(&lab, &[HOLD, BY_HAND]).await?;
     let pods = waiting_pods(&lab).await?;
-    let mut watch = Watch::start(&lab.client, &lab.namespace).await?;
     let client = release::client(cluster.config().await?)?;
     let sending = stream::iter(pods)
         .map(|pod| open(client.clone(), pod))
         .buffer_unordered(IN_FLIGHT)
         .try_for_each(async |()| Ok(()));
-    let (rate, ()) = tokio::try_join!(rate(&mut watch), sending)?;
-    Ok(rate)
+    cost(&lab, sending).await
+}
+
+/// What it costs until all gates are open, from the first to the last of them.
+async fn cost(lab: &Lab, open: impl Future<Output = Result<()>>) -> Result<Cost> {
+    let programs =
+        [lab.tidegate.cluster().pid(Component::ApiServer)?, lab.tidegate.controller_pid()?];
+    let mut watch = Watch::start(&lab.client, &lab.namespace).await?;
+    let before = programs.map(cpu_time);
+    let (pods_a_second, ()) = tokio::try_join!(rate(&mut watch), open)?;
+    let [apiserver, controller] = programs.map(cpu_time);
+    let [apiserver_before, controller_before] = before;
+    let of_one = |used: Duration| millis(used) / (JOBS * PODS) as f64;
+    Ok(Cost {
+        pods_a_second,
+        apiserver: of_one(apiserver?.saturating_sub(apiserver_before?)),
+        controller: of_one(controller?.saturating_sub(controller_before?)),
+    })
 }
 
 async fn submit(lab: &Lab, gates: &[&str]) -> Result<()> {

@@ -177,6 +177,14 @@ impl Cluster {
         self.state.number
     }
 
+    /// The process id of a component that is this cluster's alone.
+    pub fn pid(&self, component: Component) -> Result<u32> {
+        let status = self.supervisor.request("GET", "/status", None)?;
+        let index = self.number().saturating_sub(1);
+        let pid = status.pointer(&format!("/clusters/{index}/components/{}/pid", component.name()));
+        Ok(u32::try_from(pid.and_then(Value::as_u64).context("no such component")?)?)
+    }
+
     /// Ends a component at once; it stays down. After more than a few seconds without an API server
     /// the scheduler and the controllers take up to half a minute to look again, as they do
     /// anywhere; restart them when the test is not about that.

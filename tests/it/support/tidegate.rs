@@ -252,6 +252,11 @@ impl Tidegate {
         process.end(signal)
     }
 
+    /// Sends the controller a signal such as `STOP` or `CONT`.
+    pub fn signal_controller(&self, signal: &str) -> Result<()> {
+        self.lock().controller.as_ref().context("the controller does not run")?.signal(signal)
+    }
+
     /// The controller's process id.
     pub fn controller_pid(&self) -> Result<u32> {
         Ok(self.lock().controller.as_ref().context("the controller does not run")?.pid())
