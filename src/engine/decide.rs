@@ -128,7 +128,8 @@ impl Engine {
             self.heads.insert(queue, offer.group);
         }
         // The members of a gang that go first are the first ones: no others are tried.
-        lane.after = if offer.pods.len() > 1 { Some(LAST_TURN) } else { offer.last };
+        let same = self.groups.get(&offer.group).is_some_and(Group::is_uniform);
+        lane.after = if same || offer.pods.len() > 1 { Some(LAST_TURN) } else { offer.last };
         // Whether a node is large enough depends on each pod, not on their sum.
         if !matches!(reason, Reason::LargerThanAnyNode(_)) {
             lane.refused.insert(offer.cost.clone(), reason);

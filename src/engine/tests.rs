@@ -131,6 +131,17 @@ fn what_a_begun_gang_lacks_of_its_size_goes_before_anything_else() {
 }
 
 #[test]
+fn behind_a_pod_that_is_refused_a_smaller_one_of_its_group_still_goes() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(2500));
+    let group = world.group(1, Assignment::Queue(queue), Gang::Units);
+    let pods = [2000, 2000, 500].map(|units| world.pod(group, |pod| pod.cost = cost(units)));
+    assert_eq!(world.decide(), [pods[0], pods[2]]);
+    world.see(pods[0], PodState::Ended);
+    assert_eq!(world.decide(), [pods[1]]);
+}
+
+#[test]
 fn only_the_first_decision_about_a_group_is_its_first() {
     let mut world = World::new(100_000);
     let queue = world.queue(1, |_| {});

@@ -63,6 +63,10 @@ pub(super) struct Group {
     pub(super) arrived: Millis,
     pub(super) refusal: Option<Reason>,
     pub(super) place: Option<(QueueId, Place)>,
+    /// What the first of its waiting pods to come asks.
+    usual: Vector,
+    /// Waiting pods that ask something else.
+    unusual: usize,
 }
 
 #[derive(Debug)]
@@ -97,7 +101,14 @@ impl Group {
             arrived: 0,
             refusal: None,
             place: None,
+            usual: Vector::default(),
+            unusual: 0,
         }
+    }
+
+    /// Every waiting pod asks the same: what is refused to one is refused to all.
+    pub(super) fn is_uniform(&self) -> bool {
+        self.unusual == 0
     }
 
     /// A gang that was decided on and of which, by a restart or a refusal, not all that
@@ -278,7 +289,13 @@ impl Engine {
             group.started.insert(id);
         }
         if pod.waits() {
-            group.waiting.insert((Reverse(pod.config.priority), pod.config.created, id));
+            if group.waiting.is_empty() {
+                group.usual.clone_from(&pod.config.cost);
+            }
+            let turn = (Reverse(pod.config.priority), pod.config.created, id);
+            if group.waiting.insert(turn) && pod.config.cost != group.usual {
+                group.unusual += 1;
+            }
             group.ages.insert((pod.config.created, id));
         }
         let group = pod.config.group;
@@ -291,7 +308,10 @@ impl Engine {
         let Some(pod) = self.pods.get(&id) else { return };
         let Some(group) = self.groups.get_mut(&pod.config.group) else { return };
         group.started.remove(&id);
-        group.waiting.remove(&(Reverse(pod.config.priority), pod.config.created, id));
+        let turn = (Reverse(pod.config.priority), pod.config.created, id);
+        if group.waiting.remove(&turn) && pod.config.cost != group.usual {
+            group.unusual -= 1;
+        }
         group.ages.remove(&(pod.config.created, id));
         let group = pod.config.group;
         self.line_up(group);

@@ -148,6 +148,11 @@ fn check_places(engine: &Engine) {
         assert!(node.known || !node.pods.is_empty(), "a node that nobody needs is kept");
         assert!(node.pods.iter().all(|pod| engine.pods.contains_key(pod)));
     }
+    for group in engine.groups.values() {
+        let asks = |pod: &PodId| &engine.pods[pod].config.cost;
+        let unusual = group.waiting.iter().filter(|(.., pod)| *asks(pod) != group.usual);
+        assert_eq!(unusual.count(), group.unusual);
+    }
     let placed: BTreeSet<_> = engine.groups.values().filter_map(|group| group.place).collect();
     let lined = engine
         .lines
