@@ -79,6 +79,8 @@ async fn a_killed_controller_comes_back_to_the_same_usage_the_same_queues_and_th
     stands(&lab, 1, 0).await?;
     lab.create(deployment("serves", 3, "1")).await?;
     lab.create(in_queue(job("frozen", 2, "1", "1h"), "back-frozen")).await?;
+    // Two jobs of one second go by uid: the first has its place before the second exists.
+    stands(&lab, 4, 2).await?;
     lab.create(in_queue(job("moves", 2, "1", "1h"), "back-frozen")).await?;
     stands(&lab, 4, 4).await?;
     lab.create(with_priority(bare_pod("urgent", "1"), "back-urgent")).await?;
