@@ -84,7 +84,7 @@ fn of_webhooks<'a>(
 }
 
 /// Keeps the bundle in the object of this name, when there is one, until cancelled.
-/// Needs `get`, `list`, `watch` and `patch` on that name only.
+/// Needs `list`, `watch` and `patch` on that name only.
 pub async fn keep<K: Bundled>(
     client: Client,
     name: String,

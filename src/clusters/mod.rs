@@ -10,9 +10,9 @@ pub mod facts;
 mod owners;
 pub mod strip;
 mod translate;
+mod turns;
 mod watch;
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -28,11 +28,10 @@ use crate::grouping::{Lookup, ObjectKey};
 
 use facts::Observation;
 use owners::Reader;
+use turns::Turns;
 
 pub use translate::{Output, Translator};
 
-/// Owners that are read at the same time.
-const READS_AT_ONCE: usize = 8;
 /// How often owners of waiting groups are looked at again.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -72,7 +71,7 @@ struct Follower {
     inbox: mpsc::Sender<Input>,
     started: Instant,
     /// Owners to be read; the translator asks for each once until it is answered.
-    waiting: VecDeque<ObjectKey>,
+    turns: Turns,
     reads: JoinSet<(ObjectKey, Lookup)>,
 }
 
@@ -84,7 +83,7 @@ impl Follower {
             translator: Translator::new(cluster),
             inbox,
             started: Instant::now(),
-            waiting: VecDeque::new(),
+            turns: Turns::default(),
             reads: JoinSet::new(),
         }
     }
@@ -100,11 +99,12 @@ impl Follower {
                 }
                 Some(read) = self.reads.join_next() => {
                     let (key, answer) = read.map_err(ClusterError::ReadBroke)?;
+                    self.turns.done(&key);
                     self.take(Observation::Owner(key, answer)).await?;
                 }
                 _ = tick.tick() => {
                     let due = self.translator.due(self.now());
-                    self.waiting.extend(due);
+                    self.turns.extend(due);
                 }
             }
             self.read_owners();
@@ -117,7 +117,7 @@ impl Follower {
 
     async fn take(&mut self, observation: Observation) -> Result<(), ClusterError> {
         let output = self.translator.observe(self.now(), observation);
-        self.waiting.extend(output.look_ups);
+        self.turns.extend(output.look_ups);
         for input in output.inputs {
             self.inbox.send(input).await.map_err(|_| ClusterError::InboxClosed)?;
         }
@@ -125,9 +125,7 @@ impl Follower {
     }
 
     fn read_owners(&mut self) {
-        while self.reads.len() < READS_AT_ONCE
-            && let Some(key) = self.waiting.pop_front()
-        {
+        while let Some(key) = self.turns.next() {
             let reader = self.reader.clone();
             self.reads.spawn(async move {
                 let answer = reader.read(&key).await;

@@ -22,5 +22,6 @@ mod kinds;
 mod lifecycle;
 mod policy_gate;
 mod restart;
+mod rights;
 mod visibility;
 mod writer;

@@ -1,6 +1,9 @@
 //! What was written, by whom, from the apiserver's audit log.
 
-use std::{collections::BTreeMap, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use anyhow::Result;
 use jiff::Timestamp;
@@ -29,11 +32,55 @@ pub struct Write {
     pub body: Value,
 }
 
+/// A request as RBAC sees it. Field by field as in a `PolicyRule`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Request {
+    /// Any verb of Kubernetes.
+    pub verb: String,
+    /// API group; empty for the core.
+    pub group: String,
+    /// Resource and subresource.
+    pub resource: String,
+    /// Name, where one was given.
+    pub name: String,
+    /// Whether the authorizer let it through.
+    pub allowed: bool,
+}
+
 /// Every write so far, refused ones too.
 pub fn writes(cluster: &Cluster) -> Result<Vec<Write>> {
+    Ok(events(cluster)?.iter().filter_map(write).collect())
+}
+
+/// The different requests so far of one account. A watch is among them once it has ended.
+pub fn requests(cluster: &Cluster, user: &str) -> Result<BTreeSet<Request>> {
+    let events = events(cluster)?;
+    let own = events.iter().filter(|event| event["user"]["username"] == user);
+    Ok(own.filter(|event| event["objectRef"]["resource"].is_string()).map(request).collect())
+}
+
+fn events(cluster: &Cluster) -> Result<Vec<Value>> {
     let log = fs::read_to_string(cluster.audit_log())?;
-    let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    Ok(lines.filter_map(|event| write(&event)).collect())
+    Ok(log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+fn request(event: &Value) -> Request {
+    Request {
+        verb: event["verb"].as_str().unwrap_or_default().to_owned(),
+        group: event["objectRef"]["apiGroup"].as_str().unwrap_or_default().to_owned(),
+        resource: resource(event),
+        name: event["objectRef"]["name"].as_str().unwrap_or_default().to_owned(),
+        allowed: event["annotations"]["authorization.k8s.io/decision"] == "allow",
+    }
+}
+
+fn resource(event: &Value) -> String {
+    let text = |key: &str| event["objectRef"][key].as_str();
+    let resource = text("resource").unwrap_or_default();
+    match text("subresource") {
+        Some(subresource) => format!("{resource}/{subresource}"),
+        None => resource.to_owned(),
+    }
 }
 
 fn write(event: &Value) -> Option<Write> {
@@ -45,13 +92,9 @@ fn write(event: &Value) -> Option<Write> {
     }
     let object = &event["objectRef"];
     let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
-    let resource = match object["subresource"].as_str() {
-        Some(subresource) => format!("{}/{subresource}", text("resource")),
-        None => text("resource"),
-    };
     Some(Write {
         verb: verb.to_owned(),
-        resource,
+        resource: resource(event),
         namespace: text("namespace"),
         name: text("name"),
         user: event["user"]["username"].as_str().unwrap_or_default().to_owned(),

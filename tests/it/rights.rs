@@ -1,0 +1,153 @@
+//! Our accounts hold what they need and no right more.
+//!
+//! RBAC only adds: a request that one rule alone allows fails once that rule is gone. So
+//! each right that the chart grants must be seen used, and none refused.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::{
+    ByteString,
+    api::{
+        core::v1::Secret,
+        rbac::v1::{ClusterRole, PolicyRule, Role},
+    },
+};
+use kube::{
+    Api, Client,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+
+use crate::support::{
+    audit::{self, Request},
+    lab::{Lab, bare_pod},
+    tidegate::{NAMESPACE, Tidegate, cli},
+    wait,
+};
+
+/// Rights that no request of a calm life uses: what the guard looks for, and the repetition
+/// of an Event.
+const UNSEEN: [(&str, &str); 2] = [("release", "queues"), ("patch", "events")];
+
+/// What stands in the Secret in place of a leaf.
+const SPOILT: &[u8] = b"spoilt";
+
+/// One right: a verb on a resource, maybe of one name only.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Right {
+    verb: String,
+    group: String,
+    resource: String,
+    name: Option<String>,
+}
+
+impl Right {
+    fn is_used_by(&self, request: &Request) -> bool {
+        // A list or watch of one name names it in its selector, not in its path.
+        let named = self
+            .name
+            .as_ref()
+            .is_none_or(|name| *name == request.name || matches!(&*request.verb, "list" | "watch"));
+        request.allowed
+            && named
+            && request.verb == self.verb
+            && request.group == self.group
+            && request.resource == self.resource
+    }
+}
+
+fn rights(rules: &[PolicyRule]) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    for rule in rules {
+        let names = rule.resource_names.clone().unwrap_or_default();
+        let names: Vec<_> =
+            if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
+        for verb in &rule.verbs {
+            for group in rule.api_groups.iter().flatten() {
+                for resource in rule.resources.iter().flatten() {
+                    rights.extend(names.iter().map(|name| Right {
+                        verb: verb.clone(),
+                        group: group.clone(),
+                        resource: resource.clone(),
+                        name: name.clone(),
+                    }));
+                }
+            }
+        }
+    }
+    rights
+}
+
+/// What the chart grants an account, beside reading owners, which the operators decide.
+async fn granted(client: &Client, account: &str) -> Result<BTreeSet<Right>> {
+    let everywhere: Api<ClusterRole> = Api::all(client.clone());
+    let at_home: Api<Role> = Api::namespaced(client.clone(), NAMESPACE);
+    let mut rules = everywhere.get(account).await?.rules.unwrap_or_default();
+    rules.extend(at_home.get_opt(account).await?.and_then(|role| role.rules).unwrap_or_default());
+    Ok(rights(&rules))
+}
+
+/// Makes the program do all it ever does: start, read, write, renew, end.
+async fn exercise(tidegate: &'static Tidegate) -> Result<()> {
+    let lab = Lab::on(tidegate, "rights", json!({"limit": {"cpu": "1"}})).await?;
+    lab.pod("goes", "1").await?;
+    lab.released(&["goes"]).await?;
+    lab.create(bare_pod("waits", "1")).await?;
+    lab.why_says("pod/waits", "limit").await?;
+    // The administrator is let in by group; for anybody else we ask the apiserver.
+    lab.editor("reader").await?;
+    let reader = lab.kubeconfig("reader").await?;
+    let answer = cli(&reader, &["why", "pod/waits", "-n", "rights"]).await?;
+    ensure!(answer.code == 0, "{answer:?}");
+    wait::until("its Events are written", wait::SOON, async || Ok(lab.events().await?.len() >= 2))
+        .await?;
+    spoil_the_leaf(&lab.client).await?;
+    tidegate.stop_controller("TERM")?;
+    tidegate.stop_webhook("TERM")?;
+    tidegate.start_controller().await?;
+    leaf_is_renewed(&lab.client).await?;
+    tidegate.start_webhook().await?;
+    tidegate.ready().await
+}
+
+async fn spoil_the_leaf(client: &Client) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let spoilt = json!({"data": {"tls.crt": ByteString(SPOILT.to_vec())}});
+    secrets.patch("tidegate-tls", &PatchParams::default(), &Patch::Merge(spoilt)).await?;
+    Ok(())
+}
+
+async fn leaf_is_renewed(client: &Client) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    wait::until("the leaf is renewed", wait::SOON, async || {
+        let data = secrets.get("tidegate-tls").await?.data.unwrap_or_default();
+        Ok(data.get("tls.crt").is_some_and(|leaf| leaf.0 != SPOILT))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn every_right_of_our_accounts_is_used_and_none_is_missing() -> Result<()> {
+    let tidegate = Tidegate::exclusive().await?;
+    exercise(&tidegate).await?;
+    let client = tidegate.cluster().client().await?;
+    for account in ["tidegate-controller", "tidegate-webhook"] {
+        let user = format!("system:serviceaccount:{NAMESPACE}:{account}");
+        let granted = granted(&client, account).await?;
+        wait::until(&format!("all rights of {account} are used"), wait::SOON, async || {
+            let seen = audit::requests(tidegate.cluster(), &user)?;
+            let unused: Vec<_> = granted
+                .iter()
+                .filter(|right| !UNSEEN.contains(&(&right.verb, &right.resource)))
+                .filter(|right| !seen.iter().any(|request| right.is_used_by(request)))
+                .collect();
+            ensure!(unused.is_empty(), "never used: {unused:#?}");
+            let refused: Vec<_> = seen.iter().filter(|request| !request.allowed).collect();
+            ensure!(refused.is_empty(), "refused: {refused:#?}");
+            Ok(true)
+        })
+        .await?;
+    }
+    Ok(())
+}
