@@ -33,6 +33,9 @@ pub const ANNOTATION_RELEASED: &str = "tidegate.dev/released";
 /// Annotation written with the release: the fencing number of the leader.
 pub const ANNOTATION_EPOCH: &str = "tidegate.dev/epoch";
 
+/// Annotation of the Secret of our certificates, put there by whoever wants another authority.
+pub const ANNOTATION_ROTATE: &str = "tidegate.dev/rotate";
+
 /// Verb on `queues.tidegate.dev`: may open our gate.
 pub const VERB_RELEASE: &str = "release";
 /// Verb on one queue by name: may put that queue's label on an object.

@@ -16,15 +16,16 @@ use rustls::server::ParsedCertificate;
 
 use super::Error;
 
-const HOUR: SignedDuration = SignedDuration::from_hours(1);
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// Ten years: the bundle is in objects that others also write, so it rarely changes.
 const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(24 * 3652);
+/// An authority is followed by another well before its last leaf would be cut short.
+const AUTHORITY_MARGIN: SignedDuration = SignedDuration::from_hours(24 * 180);
 /// Ninety days, of which the last third is for renewal.
 const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(24 * 90);
 const LEAF_MARGIN: SignedDuration = SignedDuration::from_hours(24 * 30);
-/// Clocks of a cluster differ: certificates are valid a little before they are made.
-const SKEW: SignedDuration = HOUR;
+/// Clocks of a cluster differ: certificates are valid a day before they are made.
+const SKEW: SignedDuration = DAY;
 
 /// The DNS names that a leaf must carry, shortest use first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ pub struct Authority {
     pub ca_crt: String,
     /// `ca.key`: never leaves the Secret.
     pub ca_key: String,
-    /// `tls.crt`: the leaf that servers show.
+    /// `tls.crt`: the leaf that servers show; empty before the authority signs its first.
     pub tls_crt: String,
     /// `tls.key`: the leaf's key.
     pub tls_key: String,
@@ -65,28 +66,34 @@ impl std::fmt::Debug for Authority {
     }
 }
 
-/// What is due.
+/// What is due, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Nothing.
     Good,
-    /// A new leaf, for this reason; the authority stays.
+    /// A new leaf; the authority stays.
     LeafDue(String),
-    /// A new authority: this one has expired or makes no sense.
+    /// Another authority. The leaf can be shown until that one is trusted.
     AuthorityDue(String),
+    /// Another authority, and there is no leaf to show meanwhile.
+    Lost(String),
 }
 
 impl Authority {
     /// A new authority with its first leaf.
     pub fn issue(names: &Names, now: Timestamp) -> Result<Self, Error> {
+        Self::without_leaf(now)?.with_new_leaf(names, now)
+    }
+
+    /// A new authority that has signed nothing yet.
+    pub fn without_leaf(now: Timestamp) -> Result<Self, Error> {
         let key = KeyPair::generate()?;
         let mut params = params("tidegate authority", now, now + AUTHORITY_LIFE);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let ca_crt = params.self_signed(&key)?.pem();
         let empty = String::new;
-        let bare = Self { ca_crt, ca_key: key.serialize_pem(), tls_crt: empty(), tls_key: empty() };
-        bare.with_new_leaf(names, now)
+        Ok(Self { ca_crt, ca_key: key.serialize_pem(), tls_crt: empty(), tls_key: empty() })
     }
 
     /// The same authority with a new leaf.
@@ -105,19 +112,22 @@ impl Authority {
     /// What is due at this time for a server of these names.
     #[must_use]
     pub fn standing(&self, names: &Names, now: Timestamp) -> Standing {
-        if let Err(why) = self.authority_holds(now) {
-            return Standing::AuthorityDue(why.to_string());
-        }
-        match self.leaf_holds(names, now) {
-            Ok(()) => Standing::Good,
-            Err(why) => Standing::LeafDue(why.to_string()),
+        match (self.leaf_lasts(names, now), self.signs(now)) {
+            (Ok(()), Ok(end)) if end <= now + AUTHORITY_MARGIN => {
+                Standing::AuthorityDue("the authority comes to its end".to_owned())
+            }
+            (Ok(()), Ok(_)) => Standing::Good,
+            (Err(why), Ok(_)) => Standing::LeafDue(why.to_string()),
+            (_, Err(why)) if self.serves(names, now) => Standing::AuthorityDue(why.to_string()),
+            (_, Err(why)) => Standing::Lost(why.to_string()),
         }
     }
 
-    /// It has time left and can sign. Whether it has time for a whole leaf is of no
-    /// matter: a shorter leaf is better than a new authority.
-    fn authority_holds(&self, now: Timestamp) -> Result<(), Error> {
-        if expiry(&self.ca_crt)? <= now + DAY {
+    /// Whether the authority can sign; if so, when it ends. Whether it has time for a whole
+    /// leaf is of no matter: a shorter leaf is better than none.
+    pub(super) fn signs(&self, now: Timestamp) -> Result<Timestamp, Error> {
+        let end = expiry(&self.ca_crt)?;
+        if end <= now + DAY {
             return Err(Error::Unusable("the authority ends within a day".to_owned()));
         }
         let key = KeyPair::from_pem(&self.ca_key)?;
@@ -125,19 +135,29 @@ impl Authority {
         if public != spki(&self.ca_crt)? {
             return Err(Error::Unusable("ca.key does not belong to ca.crt".to_owned()));
         }
-        Ok(())
+        Ok(end)
     }
 
-    /// The leaf matches its key, is signed by the authority, carries each name, and
-    /// will do so until well before it ends.
-    fn leaf_holds(&self, names: &Names, now: Timestamp) -> Result<(), Error> {
+    /// Whether callers that trust the authority accept the leaf at this time.
+    pub(super) fn serves(&self, names: &Names, now: Timestamp) -> bool {
+        self.leaf_holds(names, &[now]).is_ok()
+    }
+
+    /// The leaf is good and will be until well before it ends.
+    fn leaf_lasts(&self, names: &Names, now: Timestamp) -> Result<(), Error> {
+        let margin = LEAF_MARGIN.min(expiry(&self.ca_crt)?.duration_since(now) / 2);
+        self.leaf_holds(names, &[now, now + margin])
+    }
+
+    /// The leaf matches its key, carries each name, and is signed by the authority and
+    /// valid at these times.
+    fn leaf_holds(&self, names: &Names, times: &[Timestamp]) -> Result<(), Error> {
         super::resolver::pair(self.tls_crt.as_bytes(), self.tls_key.as_bytes())?;
         let leaf = certificate(&self.tls_crt)?;
         let leaf = ParsedCertificate::try_from(&leaf).map_err(unusable)?;
         let mut roots = RootCertStore::empty();
         roots.add(certificate(&self.ca_crt)?).map_err(unusable)?;
-        let margin = LEAF_MARGIN.min(expiry(&self.ca_crt)?.duration_since(now) / 2);
-        for time in [now, now + margin] {
+        for &time in times {
             let algorithms = ring::default_provider().signature_verification_algorithms.all;
             verify_server_cert_signed_by_trust_anchor(&leaf, &roots, &[], unix(time), algorithms)
                 .map_err(unusable)?;
@@ -150,10 +170,15 @@ impl Authority {
 }
 
 /// When the first certificate of a PEM text ends.
-pub(super) fn expiry(pem: &str) -> Result<Timestamp, Error> {
+fn expiry(pem: &str) -> Result<Timestamp, Error> {
     let der = certificate(pem)?;
     let (_, x509) = x509_parser::parse_x509_certificate(&der).map_err(unusable)?;
     Timestamp::from_second(x509.validity().not_after.timestamp()).map_err(unusable)
+}
+
+/// Whether this is one certificate that has not ended.
+pub(super) fn is_certificate(pem: &str, now: Timestamp) -> bool {
+    expiry(pem).is_ok_and(|end| end > now)
 }
 
 fn spki(pem: &str) -> Result<Vec<u8>, Error> {
@@ -206,15 +231,22 @@ mod tests {
     }
 
     #[test]
-    fn a_leaf_is_good_for_sixty_days_and_for_clocks_that_lag() {
+    fn a_leaf_is_good_for_sixty_days() {
         let authority = fresh();
-        assert_eq!(
-            authority.standing(&names(), day(0) - SignedDuration::from_mins(59)),
-            Standing::Good
-        );
         assert_eq!(authority.standing(&names(), day(59)), Standing::Good);
         assert!(matches!(authority.standing(&names(), day(61)), Standing::LeafDue(_)));
         assert!(matches!(authority.standing(&names(), day(500)), Standing::LeafDue(_)));
+    }
+
+    #[rstest::rstest]
+    #[case(1)]
+    #[case(-1)]
+    fn what_a_clock_an_hour_off_makes_is_good_for_all_others(#[case] hours: i64) {
+        let maker = day(0) + SignedDuration::from_hours(hours);
+        let authority = Authority::issue(&names(), maker).unwrap();
+        for reader in [-1, 0, 1].map(|hours| day(0) + SignedDuration::from_hours(hours)) {
+            assert_eq!(authority.standing(&names(), reader), Standing::Good);
+        }
     }
 
     #[test]
@@ -233,18 +265,26 @@ mod tests {
     }
 
     #[test]
-    fn an_authority_is_replaced_only_at_its_end_or_when_it_is_broken() {
+    fn an_authority_is_followed_before_its_end_and_lost_after_it() {
         let authority = fresh();
-        let late = authority.with_new_leaf(&names(), day(3640)).unwrap();
-        assert_eq!(late.standing(&names(), day(3640)), Standing::Good);
-        assert!(matches!(late.standing(&names(), day(3652)), Standing::AuthorityDue(_)));
-        for broken in [
-            Authority { ca_crt: String::new(), ..authority.clone() },
-            Authority { ca_key: "x".to_owned(), ..authority.clone() },
-            Authority { ca_key: fresh().ca_key, ..authority.clone() },
-        ] {
+        let late = |n| authority.with_new_leaf(&names(), day(n)).unwrap();
+        assert_eq!(late(3400).standing(&names(), day(3400)), Standing::Good);
+        let last = late(3640);
+        assert!(matches!(last.standing(&names(), day(3640)), Standing::AuthorityDue(_)));
+        assert!(matches!(last.standing(&names(), day(3651)), Standing::AuthorityDue(_)));
+        assert!(matches!(last.standing(&names(), day(3653)), Standing::Lost(_)));
+    }
+
+    #[test]
+    fn an_authority_that_cannot_sign_is_followed_while_its_leaf_holds() {
+        let authority = fresh();
+        for ca_key in ["x".to_owned(), fresh().ca_key] {
+            let broken = Authority { ca_key, ..authority.clone() };
             assert!(matches!(broken.standing(&names(), day(1)), Standing::AuthorityDue(_)));
+            assert!(matches!(broken.standing(&names(), day(91)), Standing::Lost(_)));
         }
+        let broken = Authority { ca_crt: String::new(), ..authority };
+        assert!(matches!(broken.standing(&names(), day(1)), Standing::Lost(_)));
     }
 
     #[test]

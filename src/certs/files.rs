@@ -12,10 +12,8 @@ use tracing::{info, warn};
 
 use super::{Error, Resolver};
 
-/// How often the files are read; half of what a renewal may take to be seen.
-const PERIOD: Duration = Duration::from_secs(10);
-/// How often while nothing good has been read: nobody can be served until then.
-const FIRST: Duration = Duration::from_secs(1);
+/// How often the files are read: they are small, and until they have been nobody is served.
+const PERIOD: Duration = Duration::from_secs(1);
 
 /// Keeps a resolver at `tls.crt` and `tls.key` of a directory, until cancelled. A
 /// pair that is missing or bad is logged and the last good one stays.
@@ -31,8 +29,7 @@ pub async fn follow(directory: PathBuf, resolver: Arc<Resolver>, stop: Cancellat
             warn!(directory = %directory.display(), problem, "certificate not loaded");
         }
         last_problem = problem;
-        let period = if resolver.is_loaded() { PERIOD } else { FIRST };
-        if stop.run_until_cancelled(tokio::time::sleep(period)).await.is_none() {
+        if stop.run_until_cancelled(tokio::time::sleep(PERIOD)).await.is_none() {
             return;
         }
     }
@@ -103,10 +100,10 @@ mod tests {
         publish(&volume, "1", &authority.tls_crt, &authority.tls_key);
         let loaded = async {
             while !resolver.is_loaded() {
-                tokio::time::sleep(FIRST / 100).await;
+                tokio::time::sleep(PERIOD / 100).await;
             }
         };
-        tokio::time::timeout(FIRST * 10, loaded).await.unwrap();
+        tokio::time::timeout(PERIOD * 10, loaded).await.unwrap();
         stop.cancel();
         task.await.unwrap();
         fs::remove_dir_all(&volume).unwrap();

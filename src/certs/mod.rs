@@ -6,20 +6,25 @@
 //! calls us.
 //!
 //! The authority lives for years and its leaf for weeks, so renewing the leaf
-//! never touches a bundle. With cert-manager only [`files`] is used: nothing here
-//! then writes.
+//! never touches a bundle. Authorities follow each other in stages ([`rotation`]).
+//! With cert-manager only [`files`] is used: nothing here then writes.
 //!
 //! Must never: write anything but that Secret and the bundle fields; put the
-//! authority's key where the webhook can read it; serve a pair that does not match.
+//! authority's key where the webhook can read it; serve a pair that does not match;
+//! take from callers an authority whose leaf may still be shown.
 
 mod authority;
 pub mod files;
 pub mod inject;
 mod resolver;
+pub mod rotation;
+mod secret;
 pub mod store;
 
 pub use authority::{Authority, Names, Standing};
 pub use resolver::Resolver;
+pub use rotation::{Held, Pace, Step};
+pub use secret::Home;
 
 /// What can go wrong with certificates.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +35,9 @@ pub enum Error {
     /// Somebody else changed the Secret again and again. Retry.
     #[error("the Secret kept changing under us")]
     Contended,
+    /// Somebody deleted the Secret; it will be back. Retry.
+    #[error("the Secret is not there")]
+    Absent,
     /// Certificate files cannot be read. Retry: a volume may not be filled yet.
     #[error("certificate files: {0}")]
     Files(#[from] std::io::Error),

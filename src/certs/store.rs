@@ -1,57 +1,44 @@
-//! The Secret that holds our authority and leaf: made when absent, renewed when due.
+//! Keeps the Secret good: made when absent, renewed when due, followed by another in stages.
 //!
 //! Every write states what it replaces, so of two writers one wins and the other
 //! adopts what it finds.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{Authority, Error, Names, Resolver, Standing};
+use super::secret::{self, Home};
+use super::{Error, Held, Pace, Resolver, Step, inject};
 use crate::api::names::FIELD_MANAGER;
 
-/// How often the Secret is looked at: soon enough for whoever deletes it to rotate.
-const PERIOD: Duration = Duration::from_mins(1);
-/// After a failure.
-const RETRY: Duration = Duration::from_secs(2);
+/// How often the Secret is looked at.
+const PERIOD: Duration = Duration::from_secs(10);
+/// The same while one authority follows another, and after a failure.
+const SOON: Duration = Duration::from_secs(1);
 /// Lost races before giving up until the next look.
 const ATTEMPTS: usize = 5;
 
-/// Where the authority is kept and for whom its leaf is.
-#[derive(Clone, Debug)]
-pub struct Home {
-    /// Our own namespace.
-    pub namespace: String,
-    /// Name of the Secret.
-    pub secret: String,
-    /// Names of the leaf.
-    pub names: Names,
-}
-
-/// Keeps the Secret good, serves its leaf by `resolver` and tells the authority's
-/// certificate to `bundle`, until cancelled.
+/// Keeps the Secret good, serves its leaf by `resolver` and tells callers' bundle to
+/// `bundle`, until cancelled. Any number of processes may do so at once.
 pub async fn keep(
-    client: Client,
-    home: Home,
+    mut keeper: Keeper,
     resolver: Arc<Resolver>,
     bundle: watch::Sender<Option<String>>,
     stop: CancellationToken,
 ) {
     loop {
-        let outcome = look(&client, &home, &resolver, &bundle).await;
+        let outcome = look(&mut keeper, &resolver, &bundle).await;
         if let Err(error) = &outcome {
-            warn!(secret = home.secret, %error, "authority not kept");
+            warn!(secret = keeper.home.secret, %error, "authority not kept");
         }
-        let period = if outcome.is_ok() { PERIOD } else { RETRY };
+        let period = if outcome.is_ok_and(|held| !held.rotates()) { PERIOD } else { SOON };
         if stop.run_until_cancelled(tokio::time::sleep(period)).await.is_none() {
             return;
         }
@@ -59,90 +46,157 @@ pub async fn keep(
 }
 
 async fn look(
-    client: &Client,
-    home: &Home,
+    keeper: &mut Keeper,
     resolver: &Resolver,
     bundle: &watch::Sender<Option<String>>,
-) -> Result<(), Error> {
-    let authority = ensure(client, home, Timestamp::now()).await?;
-    if resolver.set(authority.tls_crt.as_bytes(), authority.tls_key.as_bytes())? {
-        info!(secret = home.secret, "certificate loaded");
+) -> Result<Held, Error> {
+    let held = keeper.ensure(Timestamp::now()).await?;
+    if resolver.set(held.authority.tls_crt.as_bytes(), held.authority.tls_key.as_bytes())? {
+        info!(secret = keeper.home.secret, "certificate loaded");
     }
     bundle.send_if_modified(|current| {
-        let changed = current.as_deref() != Some(authority.ca_crt.as_str());
-        *current = Some(authority.ca_crt);
+        let new = held.bundle();
+        let changed = current.as_ref() != Some(&new);
+        *current = Some(new);
         changed
     });
-    Ok(())
+    Ok(held)
 }
 
-/// Makes the Secret hold what is good at this time and returns it.
-pub async fn ensure(client: &Client, home: &Home, now: Timestamp) -> Result<Authority, Error> {
-    let secrets = Api::<Secret>::namespaced(client.clone(), &home.namespace);
-    for _ in 0..ATTEMPTS {
-        let stored = secrets.get_opt(&home.secret).await?;
-        match attempt(&secrets, home, stored, now).await {
-            // 409: exists by now, or is another version by now. Look again.
-            Err(Error::Api(kube::Error::Api(status))) if status.code == 409 => {}
-            outcome => return outcome,
+/// Looks after one Secret.
+pub struct Keeper {
+    client: Client,
+    home: Home,
+    pace: Pace,
+    /// What was found last: a Secret that is deleted comes back with it.
+    last: Option<Held>,
+    carried: Carried,
+}
+
+impl Keeper {
+    /// Who has not looked yet.
+    #[must_use]
+    pub fn new(client: Client, home: Home, pace: Pace) -> Self {
+        Self { client, home, pace, last: None, carried: Carried::default() }
+    }
+
+    /// Makes the Secret hold what is good at this time, at most one step further than it
+    /// was, and returns it.
+    pub async fn ensure(&mut self, now: Timestamp) -> Result<Held, Error> {
+        let secrets = self.home.secrets(&self.client);
+        for _ in 0..ATTEMPTS {
+            let stored = secrets.get_opt(&self.home.secret).await?;
+            match self.attempt(stored, now).await {
+                // 409: exists by now, or is another version by now. Look again.
+                Err(Error::Api(kube::Error::Api(status))) if status.code == 409 => {}
+                Err(error) => return Err(error),
+                Ok(held) => {
+                    self.last = Some(held.clone());
+                    return Ok(held);
+                }
+            }
+        }
+        Err(Error::Contended)
+    }
+
+    async fn attempt(&mut self, stored: Option<Secret>, now: Timestamp) -> Result<Held, Error> {
+        let post =
+            PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let secrets = self.home.secrets(&self.client);
+        let Some(mut secret) = stored else {
+            let held = self.anew(now).await?;
+            secrets.create(&post, &secret::new(&self.home, &held)).await?;
+            info!(secret = self.home.secret, rotates = held.rotates(), "secret made");
+            return Ok(held);
+        };
+        let held = secret::read(&secret);
+        let carried = self.carried(&held).await;
+        let step = held.step(&self.home.names, carried, &self.pace, now);
+        let held = match &step {
+            Step::Rest => return Ok(held),
+            Step::Replace(_) => self.anew(now).await?,
+            step => held.after(step, &self.home.names, now)?,
+        };
+        // The version read above travels with it: a racing writer makes this a conflict.
+        secret::write(&mut secret, &held);
+        secrets.replace(&self.home.secret, &post, &secret).await?;
+        info!(secret = self.home.secret, ?step, "certificates changed");
+        Ok(held)
+    }
+
+    /// What to keep in place of a Secret that is gone or useless. What this process knows is
+    /// good for callers until they trust another authority; who knows nothing leaves them
+    /// what they trust.
+    async fn anew(&self, now: Timestamp) -> Result<Held, Error> {
+        let names = &self.home.names;
+        match &self.last {
+            Some(last) if last.authority.serves(names, now) && last.rotates() => Ok(last.clone()),
+            Some(last) if last.authority.serves(names, now) => {
+                last.clone().after(&Step::Introduce("the Secret was gone".to_owned()), names, now)
+            }
+            _ => Held::first(names, &inject::bundles(&self.client, &self.home).await?, now),
         }
     }
-    Err(Error::Contended)
+
+    /// For how long every caller has been seen to carry the bundle. Asked only while it matters.
+    async fn carried(&mut self, held: &Held) -> Option<Duration> {
+        let carried = held.rotates() && self.is_carried(&held.bundle()).await;
+        self.carried.note(held, carried, Instant::now())
+    }
+
+    async fn is_carried(&self, bundle: &str) -> bool {
+        inject::is_carried(&self.client, &self.home, bundle).await.unwrap_or_else(|error| {
+            warn!(secret = self.home.secret, %error, "bundles not read");
+            false
+        })
+    }
 }
 
-async fn attempt(
-    secrets: &Api<Secret>,
-    home: &Home,
-    stored: Option<Secret>,
-    now: Timestamp,
-) -> Result<Authority, Error> {
-    let post =
-        PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    let Some(mut secret) = stored else {
-        let authority = Authority::issue(&home.names, now)?;
-        let mut secret =
-            Secret { type_: Some("kubernetes.io/tls".to_owned()), ..Secret::default() };
-        secret.metadata.name = Some(home.secret.clone());
-        secret.data = Some(data(&authority));
-        secrets.create(&post, &secret).await?;
-        info!(secret = home.secret, "authority made");
-        return Ok(authority);
-    };
-    let current = read(&secret);
-    let renewed = match current.standing(&home.names, now) {
-        Standing::Good => return Ok(current),
-        Standing::LeafDue(why) => {
-            info!(secret = home.secret, why, "leaf renewed");
-            current.with_new_leaf(&home.names, now)?
+/// Since when every caller has been seen to carry a bundle while a leaf was shown.
+#[derive(Debug, Default)]
+struct Carried {
+    /// Bundle and leaf.
+    what: Option<(String, String)>,
+    since: Option<Instant>,
+}
+
+impl Carried {
+    fn note(&mut self, held: &Held, carried: bool, at: Instant) -> Option<Duration> {
+        let what = (held.bundle(), held.authority.tls_crt.clone());
+        if !carried {
+            self.what = None;
+            return None;
         }
-        Standing::AuthorityDue(why) => {
-            warn!(secret = home.secret, why, "authority replaced");
-            Authority::issue(&home.names, now)?
+        if self.what.as_ref() != Some(&what) {
+            *self = Self { what: Some(what), since: Some(at) };
         }
-    };
-    // The version read above travels with it: a racing writer makes this a conflict.
-    secret.data.get_or_insert_default().append(&mut data(&renewed));
-    secrets.replace(&home.secret, &post, &secret).await?;
-    Ok(renewed)
+        self.since.map(|since| at.saturating_duration_since(since))
+    }
 }
 
-fn data(authority: &Authority) -> BTreeMap<String, ByteString> {
-    let Authority { ca_crt, ca_key, tls_crt, tls_key } = authority;
-    [("ca.crt", ca_crt), ("ca.key", ca_key), ("tls.crt", tls_crt), ("tls.key", tls_key)]
-        .map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes())))
-        .into()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::certs::Names;
 
-/// What a Secret holds; what is missing is empty, and so is found not to stand.
-fn read(secret: &Secret) -> Authority {
-    let text = |key: &str| {
-        let bytes = secret.data.as_ref().and_then(|data| data.get(key));
-        bytes.map(|bytes| String::from_utf8_lossy(&bytes.0).into_owned()).unwrap_or_default()
-    };
-    Authority {
-        ca_crt: text("ca.crt"),
-        ca_key: text("ca.key"),
-        tls_crt: text("tls.crt"),
-        tls_key: text("tls.key"),
+    fn held() -> Held {
+        let names = Names::of_services("ns", &["s"], &[]);
+        Held::first(&names, &[], Timestamp::UNIX_EPOCH).unwrap()
+    }
+
+    #[test]
+    fn the_time_counts_only_while_the_same_is_carried_without_a_break() {
+        let (first, second, start) = (held(), held(), Instant::now());
+        let mut carried = Carried::default();
+        let mut note = |held: &Held, is, after| {
+            let seconds = Duration::from_secs;
+            carried.note(held, is, start + seconds(after)).map(|lasted| lasted.as_secs())
+        };
+        assert_eq!(note(&first, false, 0), None);
+        assert_eq!(note(&first, true, 1), Some(0));
+        assert_eq!(note(&first, true, 4), Some(3));
+        assert_eq!(note(&second, true, 5), Some(0));
+        assert_eq!(note(&second, false, 6), None);
+        assert_eq!(note(&second, true, 9), Some(0));
     }
 }

@@ -23,5 +23,6 @@ mod lifecycle;
 mod policy_gate;
 mod restart;
 mod rights;
+mod rotation;
 mod visibility;
 mod writer;

@@ -2,19 +2,19 @@
 
 use std::{
     collections::BTreeMap,
-    sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use k8s_openapi::api::{admissionregistration::v1::MutatingWebhookConfiguration, core::v1::Pod};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::{Api, ResourceExt as _, api::PostParams};
 use serde_json::{Value, json};
 
 use crate::{
     kinds,
     support::{
-        lab::{Lab, bare_pod, is_gated, job},
+        lab::{Lab, job},
+        storm::{Attempt, attempt, in_a_storm},
         tidegate::{Install, NAMESPACE, RELEASE, Tidegate},
         wait,
     },
@@ -22,55 +22,6 @@ use crate::{
 
 /// The webhook by the name that the apiserver shows.
 const GATE: &str = "gate-pods.tidegate.dev";
-
-/// What came of trying to make a pod.
-#[derive(Debug)]
-enum Attempt {
-    Gated,
-    /// With the text.
-    Refused(String),
-}
-
-/// Tries once; an ungated pod is an error.
-async fn attempt(lab: &Lab, name: &str) -> Result<Attempt> {
-    let pod: Pod = serde_json::from_value(bare_pod(name, "100m"))?;
-    match lab.pod_api().create(&PostParams::default(), &pod).await {
-        Ok(stored) if is_gated(&stored) => Ok(Attempt::Gated),
-        Ok(_) => bail!("{name} was stored without our gate"),
-        Err(kube::Error::Api(status)) => Ok(Attempt::Refused(status.message.clone())),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Makes pods as fast as it can while something else is done, and then until one is gated
-/// again. Fails when one was stored without our gate; returns the texts of the refusals.
-async fn in_a_storm(
-    lab: &Lab,
-    prefix: &str,
-    other: impl Future<Output = Result<()>>,
-) -> Result<Vec<String>> {
-    let done = AtomicBool::new(false);
-    let storm = async {
-        let mut refusals = Vec::new();
-        for number in 0.. {
-            let last = done.load(Ordering::Relaxed);
-            match attempt(lab, &format!("{prefix}-{number}")).await? {
-                Attempt::Gated if last => break,
-                Attempt::Gated => {}
-                Attempt::Refused(text) => refusals.push(text),
-            }
-        }
-        Ok(refusals)
-    };
-    let other = async {
-        let result = other.await;
-        done.store(true, Ordering::Relaxed);
-        result
-    };
-    let (refusals, other) = tokio::join!(storm, other);
-    other?;
-    refusals
-}
 
 #[tokio::test]
 async fn a_configuration_put_back_as_rendered_has_its_bundle_at_once_and_lets_no_pod_through()

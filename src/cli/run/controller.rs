@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -14,7 +15,7 @@ use kube::Client;
 use tokio::sync::{mpsc, watch};
 
 use crate::api::names::{VERSION, VISIBILITY_GROUP};
-use crate::certs::{Names, Resolver, files, inject, store};
+use crate::certs::{Home, Names, Pace, Resolver, files, inject, store};
 use crate::clusters;
 use crate::control::{self, Edges};
 use crate::engine::event::Input;
@@ -55,6 +56,13 @@ pub struct Args {
     /// cert-manager; the controller then makes no certificates and fills no bundle.
     #[arg(long, value_name = "DIR")]
     cert_dir: Option<PathBuf>,
+    /// How long every caller must have been seen to trust a new authority before it signs.
+    #[arg(long, default_value = "1m", value_parser = duration, value_name = "TIME")]
+    ca_settle: Duration,
+    /// How long an earlier authority stays trusted; longer than kubelets take to renew a
+    /// mounted Secret.
+    #[arg(long, default_value = "1h", value_parser = duration, value_name = "TIME")]
+    ca_overlap: Duration,
 }
 
 /// Starts the controller's tasks. Returns what serves its certificate.
@@ -166,33 +174,39 @@ fn certificates(
         supervisor.spawn("certificate files", endless(follow));
         return;
     }
+    let home = home(args);
+    let pace = Pace { settle: args.ca_settle, overlap: args.ca_overlap };
+    let keeper = store::Keeper::new(client.clone(), home.clone(), pace);
+    let (bundle, bundles) = watch::channel(None);
+    let keep = store::keep(keeper, resolver.clone(), bundle, stop.clone());
+    supervisor.spawn("authority", endless(keep));
+    let fill = (client.clone(), home, bundles, stop);
+    let (client, home, bundles, stop) = fill.clone();
+    let mutating = inject::keep::<MutatingWebhookConfiguration>(client, home, bundles, stop);
+    supervisor.spawn("bundle of the mutating webhook", endless(mutating));
+    let (client, home, bundles, stop) = fill.clone();
+    let validating = inject::keep::<ValidatingWebhookConfiguration>(client, home, bundles, stop);
+    supervisor.spawn("bundle of the validating webhook", endless(validating));
+    let (client, home, bundles, stop) = fill;
+    let visibility = inject::keep::<APIService>(client, home, bundles, stop);
+    supervisor.spawn("bundle of the aggregated API", endless(visibility));
+}
+
+fn home(args: &Args) -> Home {
     let services = [WEBHOOK_SERVICE, VISIBILITY_SERVICE];
-    let home = store::Home {
+    Home {
         namespace: args.common.namespace.clone(),
         secret: args.tls_secret.clone(),
         names: Names::of_services(&args.common.namespace, &services, &[]),
-    };
-    let (bundle, bundles) = watch::channel(None);
-    let keep = store::keep(client.clone(), home, resolver.clone(), bundle, stop.clone());
-    supervisor.spawn("authority", endless(keep));
-    let configuration = CONFIGURATION.to_owned();
-    let mutating = inject::keep::<MutatingWebhookConfiguration>(
-        client.clone(),
-        configuration.clone(),
-        bundles.clone(),
-        stop.clone(),
-    );
-    let validating = inject::keep::<ValidatingWebhookConfiguration>(
-        client.clone(),
-        configuration,
-        bundles.clone(),
-        stop.clone(),
-    );
-    let api_service = format!("{VERSION}.{VISIBILITY_GROUP}");
-    let visibility = inject::keep::<APIService>(client.clone(), api_service, bundles, stop);
-    supervisor.spawn("bundle of the mutating webhook", endless(mutating));
-    supervisor.spawn("bundle of the validating webhook", endless(validating));
-    supervisor.spawn("bundle of the aggregated API", endless(visibility));
+        configuration: CONFIGURATION.to_owned(),
+        api_service: format!("{VERSION}.{VISIBILITY_GROUP}"),
+    }
+}
+
+/// A time such as `90s` or `1h 30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
+    Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())
 }
 
 async fn endless(task: impl Future<Output = ()>) -> Result<(), Infallible> {

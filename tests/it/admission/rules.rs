@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tidegate::admission::server::{Limits, Service, serve};
 use tidegate::admission::{Exempt, QueueTree, Queues};
 use tidegate::api::v1alpha1::Queue;
-use tidegate::certs::{Names, Resolver, inject, store};
+use tidegate::certs::{Held, Home, Names, Pace, Resolver, inject, store};
 use tidegate::manifests::{self, Values};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -304,18 +304,18 @@ impl Webhook {
         let port = listener.local_addr()?.port();
         let (bundle, bundles) = watch::channel(None);
         let home = home("tidegate-tls");
-        tokio::spawn(store::keep(client.clone(), home, resolver.clone(), bundle, stop.clone()));
-        let name = manifests::names::CONFIGURATION.to_owned();
+        let keeper = store::Keeper::new(client.clone(), home.clone(), Pace::default());
+        tokio::spawn(store::keep(keeper, resolver.clone(), bundle, stop.clone()));
         let mutating = inject::keep::<MutatingWebhookConfiguration>(
             client.clone(),
-            name.clone(),
+            home.clone(),
             bundles.clone(),
             stop.clone(),
         );
         tokio::spawn(mutating);
         let validating = inject::keep::<
             k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration,
-        >(client.clone(), name, bundles, stop.clone());
+        >(client.clone(), home, bundles, stop.clone());
         tokio::spawn(validating);
         let queues = Queues::default();
         tokio::spawn(follow(client.clone(), queues.clone(), stop.clone()));
@@ -338,12 +338,14 @@ impl Webhook {
     }
 }
 
-fn home(secret: &str) -> store::Home {
+fn home(secret: &str) -> Home {
     let service = manifests::names::WEBHOOK_SERVICE;
-    store::Home {
+    Home {
         namespace: OURS.to_owned(),
         secret: secret.to_owned(),
         names: Names::of_services(OURS, &[service], &["localhost"]),
+        configuration: manifests::names::CONFIGURATION.to_owned(),
+        api_service: "none.tidegate.dev".to_owned(),
     }
 }
 
@@ -444,14 +446,18 @@ async fn of_two_controllers_that_make_the_secret_one_wins_and_the_other_adopts()
     let client = cluster()?.client().await?;
     let now = jiff::Timestamp::now();
     let home = home("raced");
-    let racers = (0..8).map(|_| store::ensure(&client, &home, now));
-    let made = futures::future::try_join_all(racers).await?;
-    ensure!(made.iter().all(|authority| authority == &made[0]));
-    let later = now + jiff::SignedDuration::from_hours(24 * 70);
-    let racers = (0..8).map(|_| store::ensure(&client, &home, later));
-    let renewed = futures::future::try_join_all(racers).await?;
-    ensure!(renewed.iter().all(|authority| authority == &renewed[0]));
-    assert_eq!(renewed[0].ca_crt, made[0].ca_crt);
-    assert_ne!(renewed[0].tls_crt, made[0].tls_crt);
+    let race = async |now| {
+        let racer = async || {
+            let pace = Pace::default();
+            store::Keeper::new(client.clone(), home.clone(), pace).ensure(now).await
+        };
+        let held: Vec<Held> = futures::future::try_join_all((0..8).map(|_| racer())).await?;
+        ensure!(held.iter().all(|one| one == &held[0]));
+        anyhow::Ok(held[0].authority.clone())
+    };
+    let made = race(now).await?;
+    let renewed = race(now + jiff::SignedDuration::from_hours(24 * 70)).await?;
+    assert_eq!(renewed.ca_crt, made.ca_crt);
+    assert_ne!(renewed.tls_crt, made.tls_crt);
     Ok(())
 }

@@ -9,6 +9,7 @@ pub mod made_up;
 pub mod operators;
 pub mod process;
 pub mod record;
+pub mod storm;
 pub mod tidegate;
 pub mod wait;
 

@@ -186,6 +186,11 @@ impl Tidegate {
 
     /// Starts the controller with its ServiceAccount's token.
     pub async fn start_controller(&self) -> Result<()> {
+        self.start_controller_with(&[]).await
+    }
+
+    /// The same with further arguments.
+    pub async fn start_controller_with(&self, further: &[&str]) -> Result<()> {
         let kubeconfig = self.account_kubeconfig(NAMESPACE, "tidegate-controller").await?;
         let args = [
             "run".to_owned(),
@@ -196,16 +201,23 @@ impl Tidegate {
             format!("--health-listen=127.0.0.1:{}", self.ports.health),
             "--log=info,tidegate=debug".to_owned(),
         ];
-        let process = Process::start("controller", Command::new(program()).args(args), &self.dir)?;
+        let mut command = Command::new(program());
+        command.args(args).args(further);
+        let process = Process::start("controller", &command, &self.dir)?;
         self.lock().controller = Some(process);
         Ok(())
     }
 
     /// Starts the webhook with its ServiceAccount's token and the mounted Secret.
     pub async fn start_webhook(&self) -> Result<()> {
+        self.mount_secret(&self.mounted()).await?;
+        self.start_mounted_webhook().await
+    }
+
+    /// The same with what is mounted already.
+    pub async fn start_mounted_webhook(&self) -> Result<()> {
         let kubeconfig = self.account_kubeconfig(NAMESPACE, "tidegate-webhook").await?;
-        let mounted = self.dir.join("tls");
-        self.mount_secret(&mounted).await?;
+        let mounted = self.mounted();
         let args = [
             "run".to_owned(),
             "webhook".to_owned(),
@@ -384,7 +396,17 @@ impl Tidegate {
         Ok(path)
     }
 
-    /// Lays the Secret out as the kubelet mounts it: a symlink to a folder that is swapped whole.
+    /// Where the webhook's certificate is mounted.
+    pub fn mounted(&self) -> PathBuf {
+        self.dir.join("tls")
+    }
+
+    /// Port of the webhook.
+    pub fn webhook_port(&self) -> u16 {
+        self.ports.webhook
+    }
+
+    /// Lays the Secret out as the kubelet mounts it.
     pub async fn mount_secret(&self, mounted: &Path) -> Result<()> {
         let client = self.cluster.client().await?;
         let secrets: Api<Secret> = Api::namespaced(client, NAMESPACE);
@@ -395,22 +417,25 @@ impl Tidegate {
             Ok(data.as_ref().is_some_and(|data| data.contains_key("tls.crt")))
         })
         .await?;
-        fs::create_dir_all(mounted)?;
-        let version = format!("..{}", fs::read_dir(mounted)?.count());
-        fs::create_dir_all(mounted.join(&version))?;
-        for (key, value) in data.unwrap_or_default() {
-            if key == "tls.crt" || key == "tls.key" {
-                fs::write(mounted.join(&version).join(&key), value.0)?;
-                let link = mounted.join(&key);
-                if !link.is_symlink() {
-                    symlink(Path::new("..data").join(&key), link)?;
-                }
-            }
-        }
-        symlink(&version, mounted.join("..new"))?;
-        fs::rename(mounted.join("..new"), mounted.join("..data"))?;
-        Ok(())
+        mount(mounted, data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)))
     }
+}
+
+/// Lays a Secret's data out as the kubelet does: a symlink to a folder that is swapped whole.
+pub fn mount(mounted: &Path, data: impl Iterator<Item = (String, Vec<u8>)>) -> Result<()> {
+    fs::create_dir_all(mounted)?;
+    let version = format!("..{}", fs::read_dir(mounted)?.count());
+    fs::create_dir_all(mounted.join(&version))?;
+    for (key, value) in data.filter(|(key, _)| key == "tls.crt" || key == "tls.key") {
+        fs::write(mounted.join(&version).join(&key), value)?;
+        let link = mounted.join(&key);
+        if !link.is_symlink() {
+            symlink(Path::new("..data").join(&key), link)?;
+        }
+    }
+    symlink(&version, mounted.join("..new"))?;
+    fs::rename(mounted.join("..new"), mounted.join("..data"))?;
+    Ok(())
 }
 
 /// What a program printed and how it ended.
