@@ -19,7 +19,7 @@ use super::{Error, Held, Pace, Resolver, Step, inject};
 use crate::api::names::FIELD_MANAGER;
 
 /// How often the Secret is looked at.
-const PERIOD: Duration = Duration::from_secs(10);
+const PERIOD: Duration = Duration::from_secs(5);
 /// The same while one authority follows another, and after a failure.
 const SOON: Duration = Duration::from_secs(1);
 /// Lost races before giving up until the next look.
