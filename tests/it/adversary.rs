@@ -2,15 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
+use tidegate::api::v1alpha1::Queue;
 
 use crate::support::{
     lab::{Lab, bare_pod, is_gated},
+    tidegate::NAMESPACE,
     wait,
 };
 
@@ -156,4 +159,155 @@ async fn objects_become_orphans_once_their_copies_of_the_label_are_gone() -> Res
     .await?;
     ensure!(lab.pod_api().get(&pod).await?.owner_references().is_empty(), "not an orphan");
     Ok(())
+}
+
+#[tokio::test]
+async fn a_group_named_like_another_namespaces_joins_nothing() -> Result<()> {
+    let theirs = Lab::new("adv-group-theirs", json!({"stop": "Hold"})).await?;
+    let lab = Lab::new("adv-group", json!({"stop": "Hold"})).await?;
+    let named = |name: &str| {
+        let mut pod = bare_pod(name, "10m");
+        pod["metadata"]["annotations"] =
+            json!({"tidegate.dev/group": "shared", "tidegate.dev/gang": "all"});
+        pod
+    };
+    theirs.create(named("victim")).await?;
+    lab.create(named("guest")).await?;
+    for (lab, queue) in [(&theirs, "adv-group-theirs"), (&lab, "adv-group")] {
+        let pod = if queue == "adv-group" { "pod/guest" } else { "pod/victim" };
+        lab.why_says(pod, &format!("\"{queue}\" is stopped")).await?;
+        let why = lab.why(pod).await?;
+        ensure!(why.contains("1 waiting"), "{why}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_highest_priority_goes_first_in_its_own_queue_only() -> Result<()> {
+    let lab = Lab::new("adv-loud", json!({"limit": {"cpu": "1"}})).await?;
+    let calm = Lab::new("adv-calm", json!({"limit": {"cpu": "1"}})).await?;
+    lab.create(json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": "adv-loudest"}, "value": 1_000_000_000}))
+        .await?;
+    let mut first = bare_pod("first", "1");
+    first["spec"]["priorityClassName"] = json!("adv-loudest");
+    lab.create(first).await?;
+    lab.released(&["first"]).await?;
+    let mut pod = bare_pod("loud", "1");
+    pod["spec"]["priorityClassName"] = json!("adv-loudest");
+    lab.create(pod).await?;
+    calm.pod("calm", "1").await?;
+    calm.released(&["calm"]).await?;
+    lab.why_says("pod/loud", "limit").await
+}
+
+#[tokio::test]
+async fn a_gang_of_ten_million_waits_and_holds_nobody_up() -> Result<()> {
+    let lab = Lab::new("adv-millions", json!({"limit": {"cpu": "2"}})).await?;
+    for (name, count) in [("millions", "10000000"), ("most", "4294967295"), ("more", "4294967296")]
+    {
+        let mut pod = bare_pod(name, "1");
+        pod["metadata"]["annotations"] = json!({"tidegate.dev/min-count": count});
+        lab.create(pod).await?;
+    }
+    lab.why_says("pod/millions", "1 of the 10000000 pods").await?;
+    lab.why_says("pod/most", "1 of the 4294967295 pods").await?;
+    // What is no count counts for nothing, and is said so.
+    lab.why_says("pod/more", "not a whole number").await?;
+    lab.pod("small", "1").await?;
+    lab.released(&["more", "small"]).await
+}
+
+/// Whether something exists is told to nobody who may not see it.
+#[tokio::test]
+async fn neither_an_owner_nor_a_queue_tells_whether_a_secret_thing_exists() -> Result<()> {
+    let lab = Lab::new("adv-oracle", json!({"stop": "Hold"})).await?;
+    lab.queue("adv-oracle-secret", json!({})).await?;
+    lab.create(json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "there"},
+        "stringData": {"password": "hunter2"}}))
+        .await?;
+    let pods: Api<Pod> = Api::namespaced(lab.editor("mallory").await?, &lab.namespace);
+    let mut told = Vec::new();
+    for name in ["there", "none"] {
+        let uid = "11111111-2222-3333-4444-555555555555";
+        let mut pod = bare_pod(&format!("owned-{name}"), "10m");
+        pod["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "v1", "kind": "Secret", "name": name, "uid": uid}]);
+        // Else the garbage collector would remove it at once.
+        pod["metadata"]["finalizers"] = json!(["example.com/kept"]);
+        pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+        let object = format!("pod/owned-{name}");
+        lab.why_says(&object, "may not be read").await?;
+        let evidence = lab.why(&object).await?;
+        let line = evidence.lines().find(|line| line.contains("may not be read"));
+        told.push(line.unwrap_or_default().replace(name, "NAME"));
+        ensure!(!evidence.contains("hunter2"), "{evidence}");
+    }
+    ensure!(told[0] == told[1], "{told:#?}");
+
+    let mut refusals = Vec::new();
+    for queue in ["adv-oracle-secret", "adv-oracle-none"] {
+        let mut pod = bare_pod("probe", "10m");
+        pod["metadata"]["labels"] = json!({"tidegate.dev/queue": queue});
+        let answer = pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await;
+        let Err(refusal) = answer else { bail!("{queue} was used without the right to") };
+        refusals.push(refusal.to_string().replace(queue, "QUEUE"));
+    }
+    ensure!(refusals[0] == refusals[1], "{refusals:#?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_pod_says_of_itself_exempts_it_from_nothing() -> Result<()> {
+    let lab = Lab::new("adv-claims", json!({"stop": "Hold"})).await?;
+    let pods: Api<Pod> = Api::namespaced(lab.editor("mallory").await?, &lab.namespace);
+    let claims = [
+        (
+            "labels",
+            json!({"metadata": {"labels": {
+            "tidegate.dev/managed": "false", "k8s-app": "kube-dns", "tier": "control-plane"}}}),
+        ),
+        (
+            "mirror",
+            json!({"metadata": {"annotations": {
+            "kubernetes.io/config.mirror": "x", "kubernetes.io/config.source": "file"}}}),
+        ),
+        ("tolerant", json!({"spec": {"tolerations": [{"operator": "Exists"}]}})),
+        ("host", json!({"spec": {"hostNetwork": true}})),
+        ("scheduler", json!({"spec": {"schedulerName": "mine"}})),
+    ];
+    for (name, claim) in claims {
+        let mut pod = bare_pod(name, "10m");
+        json_patch::merge(&mut pod, &claim);
+        // Refused or gated: what counts is that it does not run.
+        if let Ok(made) = pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await {
+            ensure!(is_gated(&made), "{name} was let in");
+        }
+    }
+    ensure!(lab.pods().await?.len() >= 3 && lab.pods().await?.iter().all(is_gated));
+    Ok(())
+}
+
+/// Whoever edits a namespace edits nothing that decides about it.
+#[tokio::test]
+async fn an_editor_of_a_namespace_reaches_nothing_that_decides() -> Result<()> {
+    let lab = Lab::new("adv-reach", json!({"stop": "Hold"})).await?;
+    lab.pod("held", "10m").await?;
+    let user = lab.editor("mallory").await?;
+    let change = Patch::Merge(json!({"metadata": {"labels": {"tidegate.dev/managed": null}}}));
+    let namespaces: Api<Namespace> = Api::all(user.clone());
+    let queues: Api<Queue> = Api::all(user.clone());
+    let params = PatchParams::default();
+    let open = Patch::Merge(json!({"spec": {"stop": "None"}, "status": null}));
+    let secrets: Api<Secret> = Api::namespaced(user.clone(), NAMESPACE);
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(user.clone());
+    ensure!(namespaces.patch(&lab.namespace, &params, &change).await.is_err(), "it opted out");
+    ensure!(queues.patch("adv-reach", &params, &open).await.is_err(), "it opened the queue");
+    ensure!(queues.patch_status("adv-reach", &params, &open).await.is_err(), "it wrote a status");
+    ensure!(secrets.get("tidegate-tls").await.is_err(), "it read our key");
+    ensure!(
+        webhooks.delete("tidegate", &DeleteParams::default()).await.is_err(),
+        "it freed itself"
+    );
+    lab.all_gated(1).await.map(drop)
 }
