@@ -311,3 +311,29 @@ async fn an_editor_of_a_namespace_reaches_nothing_that_decides() -> Result<()> {
     );
     lab.all_gated(1).await.map(drop)
 }
+
+#[tokio::test]
+async fn an_explanation_names_no_object_of_another_namespace() -> Result<()> {
+    let lab = Lab::new("adv-ahead", json!({"limit": {"cpu": "1"}})).await?;
+    lab.opt_in("adv-ahead-theirs", Some("adv-ahead")).await?;
+    for (known, name) in ["runs-secretly", "waits-secretly"].into_iter().enumerate() {
+        let known = i64::try_from(known)?;
+        let mut pod = bare_pod(name, "1");
+        pod["metadata"]["namespace"] = json!("adv-ahead-theirs");
+        lab.create(pod).await?;
+        wait::until("it is known", wait::SOON, async || {
+            let usage = lab.get_queue("adv-ahead").await?.status.unwrap_or_default();
+            Ok(usage.running.pods + usage.pending.pods > known)
+        })
+        .await?;
+    }
+    lab.pod("mine", "1").await?;
+    lab.why_says("pod/mine", "ahead").await?;
+    let why = lab.why("pod/mine").await?;
+    let groups = lab.groups().await?;
+    for secret in ["secretly", "adv-ahead-theirs"] {
+        ensure!(!why.contains(secret), "{why}");
+        ensure!(!json!(groups).to_string().contains(secret), "{groups:#?}");
+    }
+    Ok(())
+}

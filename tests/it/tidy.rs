@@ -271,3 +271,25 @@ fn the_toolchain_is_the_same_everywhere() {
     let pinned = fs::read_to_string(root.join("rust-toolchain.toml")).unwrap();
     assert!(pinned.contains(&format!("channel = \"{}.0\"", env!("CARGO_PKG_RUST_VERSION"))));
 }
+
+/// `docs/security.md` says of each attack which test shows that it fails.
+#[test]
+fn tests_that_the_docs_name_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut code = String::new();
+    for folder in ["src", "tests/it"] {
+        let mut files = Vec::new();
+        collect(&root.join(folder), &mut files);
+        files.iter().for_each(|path| code.push_str(&fs::read_to_string(path).unwrap()));
+    }
+    let text = fs::read_to_string(root.join("docs/security.md")).unwrap();
+    // A test's name has many words; a field or a crate has not.
+    let named: BTreeSet<_> = text
+        .split('`')
+        .filter(|word| word.matches('_').count() >= 3 && !word.contains(' '))
+        .collect();
+    assert!(named.len() > 20, "{named:?}");
+    let missing: Vec<_> =
+        named.into_iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "no test is called {missing:#?}");
+}

@@ -126,14 +126,14 @@ async fn one_connection_serves_many_reviews_and_speaks_http_1_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_outlives_pauses_shorter_than_idle_and_no_longer_ones() {
     let quick = Duration::from_millis(100);
-    let server = start(Limits { handshake: quick, idle: quick * 8, ..limits() });
+    let server = start(Limits { handshake: quick, idle: quick * 20, ..limits() });
     blocking(move || {
         let mut client = Client::connect(&server, &[]).unwrap();
         for pause in [Duration::ZERO, quick * 3, quick * 5] {
             std::thread::sleep(pause);
             assert_eq!(client.send("GET", "/livez", "").unwrap().0, 200, "after {pause:?}");
         }
-        std::thread::sleep(quick * 16);
+        std::thread::sleep(quick * 30);
         assert!(client.send("GET", "/livez", "").is_err());
         // Who connects and says nothing is dropped soon, before and after the handshake.
         let mut silent = TcpStream::connect(server.address).unwrap();
@@ -168,6 +168,28 @@ async fn connections_above_the_limit_are_turned_away_before_the_handshake() {
         for client in &mut held {
             assert_eq!(client.send("GET", "/livez", "").unwrap().0, 200);
         }
+    })
+    .await;
+}
+
+/// Half-open connections, handshakes that go no further and bodies that never end.
+#[tokio::test(flavor = "multi_thread")]
+async fn reviews_are_answered_beside_many_who_connect_and_say_nothing() {
+    let server = start(limits());
+    blocking(move || {
+        let silent: Vec<_> =
+            (0..200).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+        let mut slow: Vec<_> = (0..20).map(|_| Client::connect(&server, &[]).unwrap()).collect();
+        for client in &mut slow {
+            let head = format!(
+                "POST {MUTATE_PODS} HTTP/1.1\r\nhost: {HOST}\r\ncontent-length: 9\r\n\r\n{{"
+            );
+            client.0.get_mut().write_all(head.as_bytes()).unwrap();
+        }
+        let mut client = Client::connect(&server, &[]).unwrap();
+        let review = pod_review().to_string();
+        assert_eq!(client.send("POST", MUTATE_PODS, &review).unwrap().0, 200);
+        drop((silent, slow));
     })
     .await;
 }
