@@ -280,7 +280,7 @@ fn tests_that_the_docs_name_exist() {
     for folder in ["src", "tests/it"] {
         let mut files = Vec::new();
         collect(&root.join(folder), &mut files);
-        files.iter().for_each(|path| code.push_str(&fs::read_to_string(path).unwrap()));
+        code.extend(files.iter().map(|path| fs::read_to_string(path).unwrap()));
     }
     let text = fs::read_to_string(root.join("docs/security.md")).unwrap();
     // A test's name has many words; a field or a crate has not.
