@@ -18,7 +18,7 @@ mod text;
 use std::iter::Sum;
 use std::ops::Add;
 
-pub use text::{ParseError, format, parse};
+pub use text::{ParseError, format, format_alike, parse};
 
 /// Nano units in one unit.
 const NANOS: i128 = 1_000_000_000;

@@ -135,6 +135,9 @@ impl<T> Request<T> {
 pub enum Answer {
     /// Go on, with these changes.
     Allow(Patch),
+    /// Go on, and tell whoever asked these sentences, of 256 characters at most: the
+    /// apiserver cuts longer ones. Shown by kubectl and by most tools.
+    Warn(Vec<String>),
     /// Stop, with a sentence for the person or controller who asked.
     Deny(String),
 }
@@ -155,6 +158,7 @@ impl Answer {
                 patch: Some(ByteString(serde_json::to_vec(&patch)?)),
                 ..Response::new(uid, true)
             },
+            Self::Warn(warnings) => Response { warnings, ..Response::new(uid, true) },
             Self::Deny(message) => Response {
                 status: Some(Status { code: 403, reason: "Forbidden", message }),
                 ..Response::new(uid, false)
@@ -183,6 +187,8 @@ struct Response<'a> {
     patch: Option<ByteString>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<Status>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -194,6 +200,6 @@ struct Status {
 
 impl<'a> Response<'a> {
     fn new(uid: &'a str, allowed: bool) -> Self {
-        Self { uid, allowed, patch_type: None, patch: None, status: None }
+        Self { uid, allowed, patch_type: None, patch: None, status: None, warnings: Vec::new() }
     }
 }

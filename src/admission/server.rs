@@ -26,6 +26,7 @@ use super::deadline;
 use super::exempt::Exempt;
 use super::mutate::pods::{self, Pod};
 use super::review::{Answer, Malformed, Request, Review};
+use super::validate::namespaces::{self, Namespace};
 use super::validate::queues::{self, Queue, Queues};
 
 pub use listen::{Limits, serve};
@@ -43,6 +44,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 pub const MUTATE_PODS: &str = "/mutate/pods";
 /// Path of the endpoint that checks queues.
 pub const VALIDATE_QUEUES: &str = "/validate/queues";
+/// Path of the endpoint that looks at namespaces.
+pub const VALIDATE_NAMESPACES: &str = "/validate/namespaces";
 
 /// What the endpoints share. Cheap to clone.
 #[derive(Clone)]
@@ -70,6 +73,7 @@ impl Service {
         let reviews = Router::new()
             .route(MUTATE_PODS, post(mutate_pods))
             .route(VALIDATE_QUEUES, post(validate_queues))
+            .route(VALIDATE_NAMESPACES, post(validate_namespaces))
             .layer(DefaultBodyLimit::max(LARGEST_BODY))
             .layer(middleware::from_fn_with_state(self.clone(), admit));
         Router::new()
@@ -169,7 +173,7 @@ async fn validate_queues(State(service): State<Service>, body: Bytes) -> Result<
     let request = Review::<Queue>::read(&body)?;
     let mut answer = judge(&request, &service.queues)?;
     for _ in 0..SECOND_LOOKS {
-        if matches!(answer, Answer::Allow(_)) {
+        if !matches!(answer, Answer::Deny(_)) {
             break;
         }
         tokio::time::sleep(BETWEEN_LOOKS).await;
@@ -183,12 +187,23 @@ fn judge(request: &Request<Queue>, queues: &Queues) -> Result<Answer, Failure> {
     Ok(queues::validate(request, &tree)?)
 }
 
+async fn validate_namespaces(
+    State(service): State<Service>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let request = Review::<Namespace>::read(&body)?;
+    let tree = service.queues.load_full().ok_or(Failure::Unsynced)?;
+    let answer = namespaces::validate(&request, &tree)?;
+    reply(&request, answer)
+}
+
 fn reply<T>(request: &Request<T>, answer: Answer) -> Result<Response, Failure> {
     let Request { namespace, name, .. } = request;
     // With generateName the apiserver has not made the name up yet.
     let name = if name.is_empty() { "(not yet named)" } else { name };
     match &answer {
         Answer::Allow(patch) => debug!(namespace, name, changes = patch.len(), "review allowed"),
+        Answer::Warn(warnings) => debug!(namespace, name, ?warnings, "review allowed"),
         Answer::Deny(reason) => debug!(namespace, name, reason, "review denied"),
     }
     Ok(Json(answer.write(&request.uid)?).into_response())

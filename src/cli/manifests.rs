@@ -11,13 +11,19 @@ use super::output::Printed;
 #[derive(Clone, Debug, Args)]
 pub struct Install {
     /// Namespace that Tidegate is installed in.
-    #[arg(short, long, value_name = "NAME", default_value = "tidegate-system")]
+    #[arg(
+        short,
+        long,
+        value_name = "NAME",
+        default_value = "tidegate-system",
+        value_parser = Values::namespace
+    )]
     namespace: String,
     /// What puts the gate on new pods.
     #[arg(long, value_enum, default_value_t)]
     gate_by: GateBy,
     /// Account whose pods are not gated, by its full user name; may be repeated.
-    #[arg(long, value_name = "USER")]
+    #[arg(long, value_name = "USER", value_parser = Values::account)]
     exempt_account: Vec<String>,
 }
 
@@ -69,6 +75,9 @@ fn print(objects: Result<Vec<serde_json::Value>, manifests::Error>) -> Result<Pr
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
+    use rstest::rstest;
+
     use super::*;
 
     fn kinds(printed: &Printed) -> Vec<&str> {
@@ -89,6 +98,20 @@ mod tests {
         let mutates = |printed: &Printed| kinds(printed).contains(&"MutatingAdmissionPolicy");
         assert!(!mutates(&policies(GateBy::Webhook)));
         assert!(mutates(&policies(GateBy::Policy)));
+    }
+
+    #[rstest]
+    #[case(&["webhook-config", "-n", "BAD"], "lower-case letters")]
+    #[case(&["policies", "--exempt-account", "foo"], "system:serviceaccount:NAMESPACE:NAME")]
+    #[case(&["run", "webhook", "--exempt-account", "ann@example.com,foo"], "full user name")]
+    #[case(&["run", "controller", "--namespace", "a b"], "lower-case letters")]
+    fn nonsense_is_wrong_usage_and_says_what_is_expected(
+        #[case] args: &[&str],
+        #[case] said: &str,
+    ) {
+        let args = ["tidegate"].iter().chain(args);
+        let error = crate::cli::Cli::try_parse_from(args).err().unwrap();
+        assert!(error.exit_code() == 2 && error.to_string().contains(said), "{error}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use kube::{Client, Config};
 
 use crate::engine::Millis;
+use crate::manifests::Values;
 use crate::runtime::Supervisor;
 use crate::runtime::telemetry::{self, LogFormat};
 
@@ -39,7 +40,7 @@ pub struct All {
     #[arg(long, default_value = "0.0.0.0:9443", value_name = "ADDRESS")]
     listen: String,
     /// Accounts whose pods are not gated, beside kubelets and the DaemonSet controller.
-    #[arg(long, value_name = "USER", value_delimiter = ',')]
+    #[arg(long, value_name = "USER", value_delimiter = ',', value_parser = Values::account)]
     exempt_account: Vec<String>,
 }
 
@@ -49,7 +50,12 @@ pub struct Common {
     #[command(flatten)]
     connect: Connect,
     /// Namespace that Tidegate is installed in.
-    #[arg(long, env = "TIDEGATE_NAMESPACE", default_value = "tidegate-system")]
+    #[arg(
+        long,
+        env = "TIDEGATE_NAMESPACE",
+        default_value = "tidegate-system",
+        value_parser = Values::namespace
+    )]
     namespace: String,
     /// What to log: a level, or `target=level` pairs.
     #[arg(long, env = "TIDEGATE_LOG", default_value = "info", value_name = "FILTER")]

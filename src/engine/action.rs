@@ -74,4 +74,6 @@ pub struct QueueStatus {
     pub ready: Result<(), (&'static str, String)>,
     /// A sentence when more is charged than the limit allows.
     pub over_limit: Option<String>,
+    /// A sentence when more is guaranteed than there is.
+    pub beyond_capacity: Option<String>,
 }

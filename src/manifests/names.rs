@@ -11,6 +11,7 @@ pub const VISIBILITY_SERVICE: &str = "tidegate-controller";
 /// created a pod when the webhook does not answer.
 pub(super) const GATE_PODS: &str = "gate-pods.tidegate.dev";
 pub(super) const CHECK_QUEUES: &str = "check-queues.tidegate.dev";
+pub(super) const CHECK_NAMESPACES: &str = "check-namespaces.tidegate.dev";
 pub(super) const GUARD_NEW_PODS: &str = "guard-new-pods.tidegate.dev";
 pub(super) const GUARD_GATE: &str = "guard-gate.tidegate.dev";
 pub(super) const GUARD_PODS: &str = "guard-pods.tidegate.dev";

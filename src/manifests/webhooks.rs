@@ -2,14 +2,16 @@
 
 use serde_json::{Value, json};
 
-use super::names::{CHECK_QUEUES, CONFIGURATION, GATE_PODS, WEBHOOK_SERVICE};
+use super::names::{CHECK_NAMESPACES, CHECK_QUEUES, CONFIGURATION, GATE_PODS, WEBHOOK_SERVICE};
 use super::values::{Values, with};
-use crate::api::names::{GROUP, VERSION};
+use crate::api::names::{GROUP, LABEL_MANAGED, LABEL_QUEUE, VERSION};
 
 /// Gating is in the way of each pod, so it answers fast or the pod is tried again.
 const GATE_SECONDS: u8 = 2;
 /// Checking a queue may look twice at a view that trails the truth.
 const CHECK_SECONDS: u8 = 5;
+/// A word of warning is not worth a long wait.
+const WARN_SECONDS: u8 = 1;
 
 /// The configuration that sends new pods of opted-in namespaces to be gated.
 #[must_use]
@@ -18,24 +20,42 @@ pub fn mutating(values: &Values) -> Value {
     let webhook = webhook(values, GATE_PODS, "/mutate/pods", GATE_SECONDS, &rules);
     let webhook = with(webhook, "namespaceSelector", values.opted_in());
     let webhook = with(webhook, "reinvocationPolicy", json!("IfNeeded"));
-    configuration(values, "MutatingWebhookConfiguration", &webhook)
+    configuration(values, "MutatingWebhookConfiguration", &[webhook])
 }
 
-/// The configuration that sends changes of queues to be checked.
+/// The configuration that sends changes of queues to be checked, and namespaces whose
+/// labels of ours change to be looked at: they are warned about, never refused.
 #[must_use]
 pub fn validating(values: &Values) -> Value {
     let operations = ["CREATE", "UPDATE", "DELETE"];
     let rules = json!([rule(&operations, GROUP, VERSION, "queues", "Cluster")]);
-    let webhook = webhook(values, CHECK_QUEUES, "/validate/queues", CHECK_SECONDS, &rules);
-    configuration(values, "ValidatingWebhookConfiguration", &webhook)
+    let queues = webhook(values, CHECK_QUEUES, "/validate/queues", CHECK_SECONDS, &rules);
+    let rules = json!([rule(&["CREATE", "UPDATE"], "", "v1", "namespaces", "Cluster")]);
+    let path = "/validate/namespaces";
+    let namespaces = webhook(values, CHECK_NAMESPACES, path, WARN_SECONDS, &rules);
+    let namespaces = with(namespaces, "failurePolicy", json!("Ignore"));
+    let changed = json!([{"name": "labels-of-ours-change", "expression": labels_change()}]);
+    let namespaces = with(namespaces, "matchConditions", changed);
+    configuration(values, "ValidatingWebhookConfiguration", &[queues, namespaces])
 }
 
-fn configuration(values: &Values, kind: &str, webhook: &Value) -> Value {
+/// CEL: a label of ours is not as it was.
+fn labels_change() -> String {
+    let label = |object: &str| format!("{object}.metadata.?labels[?key].orValue('')");
+    format!(
+        "['{LABEL_MANAGED}', '{LABEL_QUEUE}'].exists(key,\n\
+         {} != (oldObject == null ? '' : {}))",
+        label("object"),
+        label("oldObject"),
+    )
+}
+
+fn configuration(values: &Values, kind: &str, webhooks: &[Value]) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
         "metadata": {"name": CONFIGURATION, "annotations": values.injection},
-        "webhooks": [webhook],
+        "webhooks": webhooks,
     })
 }
 

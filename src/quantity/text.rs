@@ -133,12 +133,26 @@ fn append(value: i128, digit: i128) -> i128 {
 /// gives the same units for all amounts up to [`Quantity::MAX`].
 #[must_use]
 pub fn format(resource: &str, units: i128) -> String {
-    match resource {
-        "cpu" if units % 1000 == 0 => (units / 1000).to_string(),
-        "cpu" => format!("{units}m"),
-        _ if counts_bytes(resource) => format_bytes(units),
-        _ => units.to_string(),
-    }
+    let [text] = format_alike(resource, [units]);
+    text
+}
+
+/// Amounts that stand side by side, as [`format`] writes them but all with one suffix:
+/// `2500m` beside `2000m`, `1536Mi` beside `1024Mi`. Where none is exact for all
+/// (`1500M` beside `1Gi`) each has its own.
+#[must_use]
+pub fn format_alike<const N: usize>(resource: &str, units: [i128; N]) -> [String; N] {
+    let scale = match resource {
+        "cpu" if units.iter().all(|units| units % 1000 == 0) => Some((1000, "")),
+        "cpu" => Some((1, "m")),
+        _ if counts_bytes(resource) => best_suffix(&units),
+        _ => Some((1, "")),
+    };
+    units.map(|amount| match scale.or_else(|| best_suffix(&[amount])) {
+        _ if amount == 0 => "0".to_owned(),
+        Some((unit, suffix)) => format!("{}{suffix}", amount / unit),
+        None => amount.to_string(),
+    })
 }
 
 fn counts_bytes(resource: &str) -> bool {
@@ -146,21 +160,19 @@ fn counts_bytes(resource: &str) -> bool {
         || resource.starts_with("hugepages-")
 }
 
-fn format_bytes(bytes: i128) -> String {
+/// The suffix, with its unit, that is exact for all amounts and leaves the fewest digits.
+fn best_suffix(amounts: &[i128]) -> Option<(i128, &'static str)> {
     // A binary suffix beyond `BINARY_MAX` would be read back as the cap.
-    let binary = BINARY
-        .iter()
-        .filter(|_| bytes.unsigned_abs() <= BINARY_MAX.unsigned_abs())
-        .map(|&(suffix, power)| (1_i128 << power, suffix));
+    let within = amounts.iter().all(|bytes| bytes.unsigned_abs() <= BINARY_MAX.unsigned_abs());
+    let binary = BINARY.iter().filter(|_| within).map(|&(suffix, power)| (1_i128 << power, suffix));
     let decimal = DECIMAL
         .iter()
+        .filter(|(suffix, _)| !suffix.is_empty())
         .filter_map(|&(suffix, power)| Some((10_i128.pow(u32::try_from(power).ok()?), suffix)));
     binary
         .chain(decimal)
-        .filter(|(unit, suffix)| bytes % unit == 0 && (bytes != 0 || suffix.is_empty()))
-        .map(|(unit, suffix)| (bytes / unit, suffix))
-        .min_by_key(|(number, _)| number.unsigned_abs())
-        .map_or_else(|| bytes.to_string(), |(number, suffix)| format!("{number}{suffix}"))
+        .filter(|(unit, _)| amounts.iter().all(|bytes| bytes % unit == 0))
+        .max_by_key(|&(unit, _)| unit)
 }
 
 #[cfg(test)]
@@ -308,6 +320,22 @@ mod tests {
         #[case] text: &str,
     ) {
         assert_eq!(format(resource, units), text);
+    }
+
+    #[rstest]
+    #[case("cpu", [2500, 2000], ["2500m", "2000m"])]
+    #[case("cpu", [3000, 2000], ["3", "2"])]
+    #[case("cpu", [0, 2500], ["0", "2500m"])]
+    #[case("memory", [1536 << 20, 1 << 30], ["1536Mi", "1024Mi"])]
+    #[case("memory", [0, 4 << 30], ["0", "4Gi"])]
+    #[case("memory", [1_500_000_000, 1 << 30], ["1500M", "1Gi"])]
+    #[case("pods", [110, 9], ["110", "9"])]
+    fn amounts_side_by_side_have_one_suffix_where_one_is_exact(
+        #[case] resource: &str,
+        #[case] units: [i128; 2],
+        #[case] texts: [&str; 2],
+    ) {
+        assert_eq!(format_alike(resource, units), texts);
     }
 
     fn resources() -> impl Strategy<Value = &'static str> {

@@ -61,10 +61,10 @@ fn every_reason_is_a_sentence_with_its_numbers_and_says_what_would_end_it() {
     QueueStopped: queue "research" is stopped (spec.stop: Hold) | -
     WaitingForMembers: 2 of the 3 pods that must start together have arrived | starts when its other pods are created; tidegate.dev/min-count says how many
     Settling: all its pods must start together and some may still arrive | -
-    LargerThanQueue: larger than queue "research": needs 4500m cpu, the most is 4 | ask less, or raise the limit of queue "research" by 500m cpu
-    LargerThanAnyNode: larger than any node: needs 4500m cpu, the most is 4 | ask less, or add a node with 500m cpu more than the largest
-    QueueLimit: limit of queue "research": needs 1500m cpu, 3 of 4 in use, 500m missing | starts when queue "research" has 500m cpu more
-    Capacity: the cluster is full: needs 1500m cpu, 3 of 4 in use, 500m missing | starts when 500m cpu more become free
+    LargerThanQueue: larger than queue "research": needs 4500m cpu, the most is 4000m | ask less, or raise the limit of queue "research" by 500m cpu
+    LargerThanAnyNode: larger than any node: needs 4500m cpu, the most is 4000m | ask less, or add a node with 500m cpu more than the largest
+    QueueLimit: limit of queue "research": needs 1500m cpu, 3000m of 4000m in use, 500m missing | starts when queue "research" has 500m cpu more
+    Capacity: the cluster is full: needs 1500m cpu, 3000m of 4000m in use, 500m missing | starts when 500m cpu more become free
     BehindInStrictQueue: queue "research" is strict and others are first | -
     ReleaseRefused: its release was refused by the apiserver or another admission plugin; tried again in 5 s | -
     NextRound: about to be decided | -

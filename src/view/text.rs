@@ -164,20 +164,23 @@ impl Names {
 
     fn too_large(&self, shortage: &Shortage) -> String {
         let name = self.resource(shortage.resource);
-        let say = |units| quantity::format(&name, units);
-        format!("needs {} {name}, the most is {}", say(shortage.need), say(shortage.most))
+        let [need, most] = quantity::format_alike(&name, [shortage.need, shortage.most]);
+        format!("needs {need} {name}, the most is {most}")
     }
 
     fn short(&self, shortage: &Shortage) -> String {
         let name = self.resource(shortage.resource);
-        let say = |units| quantity::format(&name, units);
-        format!(
-            "needs {} {name}, {} of {} in use, {} missing",
-            say(shortage.need),
-            say(shortage.used),
-            say(shortage.most),
-            say(shortage.missing()),
-        )
+        let amounts = [shortage.need, shortage.used, shortage.most, shortage.missing()];
+        let [need, used, most, missing] = quantity::format_alike(&name, amounts);
+        format!("needs {need} {name}, {used} of {most} in use, {missing} missing")
+    }
+
+    /// `2500m of 2000m cpu`.
+    #[must_use]
+    pub fn part(&self, resource: ResourceId, part: i128, whole: i128) -> String {
+        let name = self.resource(resource);
+        let [part, whole] = quantity::format_alike(&name, [part, whole]);
+        format!("{part} of {whole} {name}")
     }
 
     /// What somebody can do about a reason that does not end by itself.

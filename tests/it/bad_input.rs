@@ -13,6 +13,7 @@ use tidegate::api::v1alpha1::Queue;
 
 use crate::support::{
     lab::{Lab, bare_pod, is_gated},
+    tidegate::kubectl,
     wait,
 };
 
@@ -63,6 +64,45 @@ async fn a_namespace_without_a_queue_gates_and_says_what_to_do() -> Result<()> {
     lab.why_says("pod/lost", "names a queue").await?;
     lab.why_says("pod/lost", "tidegate.dev/queue").await?;
     lab.all_gated(1).await.map(drop)
+}
+
+#[tokio::test]
+async fn mistakes_in_labels_and_queues_are_told_to_whoever_makes_them() -> Result<()> {
+    let lab = Lab::new("bad-told", json!({"limit": {"cpu": "100m"}})).await?;
+    let admin = lab.tidegate.cluster().kubeconfig();
+    let told = async |args: &[&str], text: &str| {
+        let output = kubectl(admin, args).await?;
+        let warned = output.code == 0 && output.stderr.contains("Warning: ");
+        ensure!(warned && output.stderr.contains(text), "{args:?}: {output:?}");
+        Ok::<_, anyhow::Error>(())
+    };
+    let namespace = BTreeMap::from([("tidegate.dev/managed".to_owned(), "yes".to_owned())]);
+    lab.namespace("bad-told-yes", namespace).await?;
+    let label = ["label", "namespace", "bad-told-yes", "--overwrite"];
+    told(&[&label[..], &["tidegate.dev/managed=on"]].concat(), "only \"true\" does").await?;
+    let default = "tidegate.dev/queue=bad-told-nobody";
+    let opt_in = [&label[..], &["tidegate.dev/managed=true", default]].concat();
+    told(&opt_in, "queue \"bad-told-nobody\"").await?;
+    let why = lab.tidegate.cli(&["why", "pod/x", "-n", "kube-system"]).await?;
+    ensure!(why.code == 3, "{why:?}");
+
+    let answer = lab.queue("bad-told-cpus", json!({"limit": {"cpus": 1}})).await;
+    let text = format!("{:#}", answer.err().context("it was taken")?);
+    ensure!(text.contains("resource \"cpus\"") && text.contains("use \"cpu\""), "{text}");
+
+    lab.set_queue("bad-told", json!({"guaranteed": {"memory": "1Ei"}})).await?;
+    lab.pod("runs", "100m").await?;
+    lab.pod("waits", "100m").await?;
+    wait::until("the status says what is wrong and what is at work", wait::SOON, async || {
+        let status = lab.get_queue("bad-told").await?.status.unwrap_or_default();
+        let beyond = status.conditions.iter().find(|c| c.type_ == "GuaranteedBeyondCapacity");
+        let beyond = beyond.context("no such condition")?;
+        let said = beyond.message.contains("1Ei") || beyond.message.contains("1152921504606846976");
+        ensure!(beyond.status == "True" && said, "{beyond:?}");
+        Ok((status.pending.pods, status.running.pods) == (1, 1))
+    })
+    .await?;
+    told(&["delete", "queue", "bad-told"], "had waiting pods (1)").await
 }
 
 #[tokio::test]

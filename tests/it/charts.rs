@@ -81,7 +81,9 @@ fn exempt_accounts_reach_webhook_and_policies() -> Result<()> {
 #[test]
 fn values_that_make_no_sense_are_refused() -> Result<()> {
     for (argument, reason) in [
-        ("--set=admission.exemptAccounts={x'y}", "exemptAccounts"),
+        ("--set=admission.exemptAccounts={x'y@z}", "exemptAccounts"),
+        ("--set=admission.exemptAccounts={velero}", "exemptAccounts"),
+        ("--set=admission.exemptAccounts={system:serviceaccount:velero}", "exemptAccounts"),
         ("--set=admission.gateBy=nobody", "gateBy"),
         ("--set=certManager.enabled=true", "issuerRef"),
         ("--set=webhook.replica=2", "replica"),

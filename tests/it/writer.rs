@@ -241,6 +241,7 @@ async fn a_status_is_written_when_it_changed_and_survives_a_restart() -> Result<
         oldest: Some(1_796_040_000_000),
         ready: Ok(()),
         over_limit: None,
+        beyond_capacity: None,
     };
     let writer = Running::start(cluster, 1).await?;
     writer.actions.send(Action::QueueStatus(status.clone())).await?;

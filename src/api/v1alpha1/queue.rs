@@ -252,7 +252,7 @@ pub struct QueueStatus {
     /// Creation time (RFC 3339) of the pod that has waited longest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_pending: Option<String>,
-    /// `Ready` and `OverLimit`.
+    /// `Ready`, `OverLimit` and `GuaranteedBeyondCapacity`.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<QueueCondition>,

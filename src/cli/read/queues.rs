@@ -65,6 +65,12 @@ fn meaning(error: &Error, name: Option<&str>) -> Failure {
         (404, _) => Failure::Error(format!(
             "this cluster has no Queue kind: Tidegate is not installed (kubectl get crd queues.{GROUP})"
         )),
+        (403, _) => Failure::Error(format!(
+            "{}\nThe ClusterRole tidegate-queue-viewer grants get, list and watch on queues: an \
+             administrator binds it with a ClusterRoleBinding. What waits in a namespace that you \
+             may view is told without it: tidegate pending -n NAMESPACE",
+            status.message
+        )),
         _ => Failure::Error(status.message.clone()),
     }
 }
@@ -129,8 +135,9 @@ fn condition<'a>(status: &'a QueueStatus, type_: &str) -> Option<(&'a str, &'a s
 fn problem(queue: &Queue) -> Option<String> {
     let status = queue.status.as_ref()?;
     let not_ready = condition(status, "Ready").filter(|&(value, _)| value != "True");
-    let over = condition(status, "OverLimit").filter(|&(value, _)| value == "True");
-    let said: Vec<_> = not_ready.into_iter().chain(over).map(|(_, message)| message).collect();
+    let holds = |type_| condition(status, type_).filter(|&(value, _)| value == "True");
+    let bad = ["OverLimit", "GuaranteedBeyondCapacity"].into_iter().filter_map(holds);
+    let said: Vec<_> = not_ready.into_iter().chain(bad).map(|(_, message)| message).collect();
     (!said.is_empty()).then(|| format!("{}: {}\n", queue.name_any(), said.join("; ")))
 }
 

@@ -347,6 +347,15 @@ async fn a_missing_queue_is_told_from_a_missing_kind() {
     assert!(failure.to_string().contains("not installed"), "{failure}");
 }
 
+#[tokio::test]
+async fn who_may_not_read_queues_is_told_the_role_that_grants_it() {
+    let said = "queues.tidegate.dev is forbidden: User \"ann\" cannot list resource \"queues\"";
+    let forbidden =
+        client_of(view(), vec![("/apis/tidegate.dev/v1alpha1/queues", status(403, said))]);
+    let failure = queues::show(forbidden, None, Format::Table, NOW).await.unwrap_err().to_string();
+    assert!(failure.contains(said) && failure.contains("tidegate-queue-viewer"), "{failure}");
+}
+
 #[test]
 fn the_object_of_why_is_one_word_or_two() {
     for args in [&["Job/x"][..], &["Job", "x"]] {

@@ -13,6 +13,7 @@ use crate::admission::server::{Limits, Service};
 use crate::admission::{Exempt, QueueTree, Queues, server};
 use crate::api::v1alpha1::Queue;
 use crate::certs::{Resolver, files};
+use crate::manifests::Values;
 use crate::runtime::Supervisor;
 
 use super::{Common, listen};
@@ -29,7 +30,7 @@ pub struct Args {
     #[arg(long, default_value = "/etc/tidegate/tls", value_name = "DIR")]
     cert_dir: PathBuf,
     /// Accounts whose pods are not gated, beside kubelets and the DaemonSet controller.
-    #[arg(long, value_name = "USER", value_delimiter = ',')]
+    #[arg(long, value_name = "USER", value_delimiter = ',', value_parser = Values::account)]
     exempt_account: Vec<String>,
 }
 

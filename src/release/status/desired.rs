@@ -22,7 +22,9 @@ pub(super) fn status(
         usage: seen.usage.iter().map(amount).collect(),
         share: percent(seen.share),
         oldest_pending: seen.oldest.map(rfc3339_seconds),
-        conditions: vec![since(ready(seen), old, now), since(over_limit(seen), old, now)],
+        conditions: [ready(seen), over_limit(seen), beyond_capacity(seen)]
+            .map(|condition| since(condition, old, now))
+            .into(),
     }
 }
 
@@ -47,6 +49,14 @@ fn over_limit(seen: &QueueStatus) -> QueueCondition {
     match &seen.over_limit {
         Some(message) => condition("OverLimit", true, "LimitExceeded", message),
         None => condition("OverLimit", false, "WithinLimit", "no more is charged than the limit"),
+    }
+}
+
+fn beyond_capacity(seen: &QueueStatus) -> QueueCondition {
+    let type_ = "GuaranteedBeyondCapacity";
+    match &seen.beyond_capacity {
+        Some(message) => condition(type_, true, "CapacityExceeded", message),
+        None => condition(type_, false, "WithinCapacity", "no more is guaranteed than there is"),
     }
 }
 
@@ -120,6 +130,13 @@ mod tests {
               "reason": "LimitExceeded",
               "message": "cpu 1250m of 1",
               "lastTransitionTime": "2026-11-30T12:00:00Z"
+            },
+            {
+              "type": "GuaranteedBeyondCapacity",
+              "status": "False",
+              "reason": "WithinCapacity",
+              "message": "no more is guaranteed than there is",
+              "lastTransitionTime": "2026-11-30T12:00:00Z"
             }
           ]
         }
@@ -146,7 +163,8 @@ mod tests {
         let times = |status: &v1alpha1::QueueStatus| {
             status.conditions.iter().map(|c| c.last_transition_time.clone()).collect::<Vec<_>>()
         };
-        assert_eq!(times(&closed), ["2026-11-30T12:00:10Z", "2026-11-30T12:00:00Z"]);
+        let (noon, later) = ("2026-11-30T12:00:00Z", "2026-11-30T12:00:10Z");
+        assert_eq!(times(&closed), [later, noon, noon]);
 
         seen.ready = Err(("QueueStopped", "held".to_owned()));
         let stopped = status(&seen, &closed, NOON + 20_000);

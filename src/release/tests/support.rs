@@ -55,6 +55,7 @@ pub fn queue_status(name: &str, running: u64) -> QueueStatus {
         oldest: None,
         ready: Ok(()),
         over_limit: None,
+        beyond_capacity: None,
     }
 }
 

@@ -355,7 +355,9 @@ fn configurations(values: &Values, port: u16) -> Vec<Value> {
         "metadata": {"name": manifests::names::WEBHOOK_SERVICE, "namespace": OURS},
         "spec": {"type": "ExternalName", "externalName": "localhost"}});
     let with_port = |mut configuration: Value| {
-        configuration["webhooks"][0]["clientConfig"]["service"]["port"] = json!(port);
+        for webhook in configuration["webhooks"].as_array_mut().into_iter().flatten() {
+            webhook["clientConfig"]["service"]["port"] = json!(port);
+        }
         configuration
     };
     let webhooks = [manifests::mutating(values), manifests::validating(values)].map(with_port);

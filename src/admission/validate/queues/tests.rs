@@ -12,6 +12,9 @@ fn tree() -> QueueTree {
         ("b", json!({"parent": "root", "guaranteed": {"cpu": "3000m"}})),
         ("leaf", json!({"parent": "a", "guaranteed": {"cpu": 2}})),
         ("lone", json!({})),
+        ("wide", json!({"limit": {"cpu": 8, "memory": "4Gi"}})),
+        ("wide-a", json!({"parent": "wide", "guaranteed": {"cpu": 5}})),
+        ("wide-a-leaf", json!({"parent": "wide-a", "guaranteed": {"memory": "3Gi"}})),
         ("ring-1", json!({"parent": "ring-2"})),
         ("ring-2", json!({"parent": "ring-1"})),
     ]
@@ -32,6 +35,7 @@ fn judge(operation: &str, name: &str, object: &Value, old: &Value) -> Result<(),
             assert!(patch.is_empty());
             Ok(())
         }
+        Answer::Warn(warnings) => Err(format!("warned: {}", warnings.join("\n"))),
         Answer::Deny(reason) => Err(reason),
     }
 }
@@ -58,12 +62,22 @@ fn good_queues_pass(#[case] name: &str, #[case] spec: Value) {
 #[case::ring("root", json!({"parent": "leaf", "guaranteed": {"cpu": 10}}), "comes back to \"root\"")]
 #[case::ring_of_others("new", json!({"parent": "ring-1"}), "comes back to \"ring-1\"")]
 #[case::sum("c", json!({"parent": "root", "guaranteed": {"cpu": "3001m"}}),
-    "guaranteed cpu of all queues under \"root\" would be 10001m, more than its own 10")]
+    "guaranteed cpu of all queues under \"root\" would be 10001m, more than its own 10000m")]
 #[case::below_children("a", json!({"parent": "root", "guaranteed": {"cpu": 1}}),
     "guaranteed cpu 1 is less than the 2 guaranteed to its children (leaf)")]
 #[case::above_limit("new", json!({"guaranteed": {"cpu": 2}, "limit": {"cpu": 1}}),
     "guaranteed cpu 2 is above limit 1")]
 #[case::beyond_int64("c", json!({"parent": "root", "guaranteed": {"cpu": "50E"}}), "more than its own 10")]
+#[case::sum_above_the_limit("c", json!({"parent": "wide", "guaranteed": {"cpu": 4}}),
+    "guaranteed cpu of all queues under \"wide\" would be 9, more than its limit 8")]
+#[case::above_a_limit_further_up("c", json!({"parent": "wide-a", "guaranteed": {"memory": "5Gi"}}),
+    "guaranteed memory 5Gi is above the limit 4Gi of \"wide\"")]
+#[case::limit_below_children("wide", json!({"limit": {"cpu": 4}}),
+    "limit cpu 4 is less than the 5 guaranteed to its children (wide-a)")]
+#[case::limit_below_a_grandchild("wide", json!({"limit": {"memory": "2560Mi"}}),
+    "limit memory 2560Mi is less than the 3072Mi guaranteed to \"wide-a-leaf\"")]
+#[case::resource_that_no_pod_asks_for("new", json!({"limit": {"cpus": 1}}), "use \"cpu\"")]
+#[case::resource_without_name("new", json!({"guaranteed": {"": 1}}), "resource \"\"")]
 #[case::malformed("new", json!({"guaranteed": {"cpu": "lots"}}), "cpu: ")]
 fn bad_queues_are_refused_with_a_reason(
     #[case] name: &str,
@@ -88,6 +102,22 @@ fn a_queue_with_children_is_not_deleted() {
     let refusal = judge("DELETE", "root", &Value::Null, &json!({"spec": {}})).unwrap_err();
     assert!(refusal.contains("kubectl delete queues a b root"), "{refusal}");
     assert_eq!(judge("DELETE", "leaf", &Value::Null, &json!({"spec": {}})), Ok(()));
+}
+
+#[rstest]
+#[case::idle(json!({"pending": {"pods": 0}, "running": {"pods": 0}}), Ok(()))]
+#[case::never_seen(Value::Null, Ok(()))]
+#[case::work(json!({"pending": {"groups": 2, "pods": 3}, "running": {"pods": 1}}), Err(
+    "warned: queue \"lone\" had waiting pods (3): they stay gated until a queue of this name exists \
+     again or their root names another one\n\
+     queue \"lone\" had running pods (1): they go on, and no longer count against the queues above"
+))]
+fn a_queue_that_goes_with_work_says_what_becomes_of_it(
+    #[case] status: Value,
+    #[case] said: Result<(), &str>,
+) {
+    let old = json!({"spec": {}, "status": status});
+    assert_eq!(judge("DELETE", "lone", &Value::Null, &old), said.map_err(str::to_owned));
 }
 
 #[test]
