@@ -121,8 +121,9 @@ impl World {
             namespace: address.namespace.clone(),
             joined: None,
             root: ObjectRef { address, api_version: "batch/v1".into(), kind: "Job".into() },
-            chain: Vec::new(),
+            chains: Vec::new(),
             evidence: vec!["queue from the label on the Job".into()],
+            warnings: Vec::new(),
         };
         self.names.learn(Name::Group(id, name));
         let queue = Assignment::Queue(QueueId(u32::try_from(number).unwrap_or(0) % QUEUES));

@@ -149,6 +149,8 @@ pub struct PodFacts {
     pub cost: BTreeMap<String, i128>,
     /// Where it stands.
     pub stage: Stage,
+    /// What keeps it from a node, where our gate is open and somebody says so.
+    pub hindrance: Option<Arc<str>>,
     /// Our gate is not there.
     pub open: bool,
     /// A mirror pod or a daemon's: no queue ever pays for it.

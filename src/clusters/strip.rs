@@ -20,6 +20,10 @@ use super::facts::{Access, NamespaceFacts, NodeFacts, PodFacts, QueueFacts, Stag
 
 /// Longest `tidegate.dev/released` that is read; ours are under 400 bytes.
 const LONGEST_RECORD: usize = 4_096;
+/// Gates of others that are named.
+const GATES_SHOWN: usize = 8;
+/// Characters kept of what a scheduler says.
+const MESSAGE_SHOWN: usize = 400;
 
 /// A uid as 128 bits: those that it writes, else a hash of its text (FNV-1a), since
 /// a reference may hold any text.
@@ -117,6 +121,7 @@ pub fn pod(pod: &Pod) -> PodFacts {
     let key = pod_key(&pod.metadata);
     let spec = pod.spec.as_ref();
     let gated = spec.is_some_and(|spec| gates(spec).any(|gate| gate == names::GATE));
+    let stage = stage(pod, gated);
     PodFacts {
         id: uid(&key.uid),
         created: created(&pod.metadata),
@@ -127,7 +132,8 @@ pub fn pod(pod: &Pod) -> PodFacts {
             .filter(|class| !class.is_empty())
             .map(Arc::from),
         cost: effective_request(pod),
-        stage: stage(pod, gated),
+        hindrance: matches!(stage, Stage::Released { .. }).then(|| hindrance(pod)).flatten(),
+        stage,
         open: !gated,
         exempt: is_exempt(&pod.metadata),
         released: if gated { None } else { record(&pod.metadata) },
@@ -171,6 +177,19 @@ fn stage(pod: &Pod, gated: bool) -> Stage {
             Stage::Released { held: spec.is_some_and(|spec| gates(spec).next().is_some()) }
         }
     }
+}
+
+/// Gates of others, else what a scheduler said of a pod that it found no node for.
+fn hindrance(pod: &Pod) -> Option<Arc<str>> {
+    let spec = pod.spec.as_ref()?;
+    let gates: Vec<&str> = gates(spec).take(GATES_SHOWN).collect();
+    if !gates.is_empty() {
+        return Some(format!("held by scheduling gates of others: {}", gates.join(", ")).into());
+    }
+    let conditions = pod.status.as_ref()?.conditions.iter().flatten();
+    let scheduled = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled")?;
+    let said = scheduled.message.as_deref().filter(|_| scheduled.status == "False")?;
+    Some(said.chars().take(MESSAGE_SHOWN).collect::<String>().into())
 }
 
 /// Mirror pods and daemons live and die with their node and never queue.

@@ -11,6 +11,7 @@ use crate::view::{GroupRow, Names, View, Wait};
 /// One Event each, once in a group's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
+    Misconfigured,
     Queued,
     Blocked,
     Released,
@@ -71,19 +72,31 @@ impl Notices {
         })
     }
 
-    /// Groups that have begun to wait, and those that wait for somebody to act.
+    /// Groups that have begun to wait, those that wait for somebody to act, and those of
+    /// which something that somebody wrote is ignored.
     pub(super) fn waiting(&mut self, view: &View) -> Vec<Action> {
         let alive: BTreeSet<&str> =
             view.groups.values().map(|group| &*group.root.address.uid).collect();
         self.told.retain(|uid, _| alive.contains(&**uid));
-        view.groups.values().filter_map(|group| self.waits(group)).collect()
+        let mut actions = Vec::new();
+        let started = self.started;
+        for group in view.groups.values().filter(|group| group.begun >= started) {
+            actions.extend(self.misconfigured(group));
+            actions.extend(self.waits(group));
+        }
+        actions
+    }
+
+    /// Told once the owners are known: what is above may say it better.
+    fn misconfigured(&mut self, group: &GroupRow) -> Option<Action> {
+        let known = group.wait.as_ref().is_none_or(|wait| wait.settled);
+        let told = known && !group.warnings.is_empty();
+        (told && self.first(&group.root, Kind::Misconfigured))
+            .then(|| notice(&group.root, true, "Misconfigured", group.warnings.join("; ")))
     }
 
     fn waits(&mut self, group: &GroupRow) -> Option<Action> {
         let wait = group.wait.as_ref().filter(|wait| wait.settled)?;
-        if group.begun < self.started {
-            return None;
-        }
         let (kind, warning, reason) = if wait.needs_action {
             (Kind::Blocked, true, wait.code)
         } else {

@@ -48,6 +48,17 @@ fn start() -> Bench {
     Bench { inbox, actions, published, cancel, running }
 }
 
+fn group_name(root: ObjectRef, joined: Option<Arc<str>>) -> GroupName {
+    GroupName {
+        namespace: "team".into(),
+        joined,
+        root,
+        chains: vec![],
+        evidence: vec!["label on Job".into()],
+        warnings: vec![],
+    }
+}
+
 impl Bench {
     async fn tell(&self, event: Event) {
         self.inbox.send(Input::Event(event)).await.unwrap();
@@ -71,9 +82,14 @@ impl Bench {
         self.tell(Event::NodeChanged(NodeId(1), node)).await;
     }
 
+    async fn warned_group(&self, group: GroupId, root: ObjectRef, warning: &str) {
+        self.group(group, root.clone(), None).await;
+        let warnings = vec![warning.into()];
+        self.name(Name::Group(group, GroupName { warnings, ..group_name(root, None) })).await;
+    }
+
     async fn group(&self, group: GroupId, root: ObjectRef, joined: Option<Arc<str>>) {
-        let evidence = vec!["label on Job".into()];
-        let name = GroupName { namespace: "team".into(), joined, root, chain: vec![], evidence };
+        let name = group_name(root, joined);
         self.name(Name::Group(group, name)).await;
         let config = GroupConfig {
             cluster: ClusterId(0),
@@ -200,6 +216,29 @@ async fn a_group_that_the_process_before_told_of_is_not_told_of_again() {
         }
     }
     assert_eq!(notices, [("job-2".into(), "Queued")], "a new group is told of");
+}
+
+#[tokio::test]
+async fn what_is_ignored_is_told_once_and_counts_among_the_three() {
+    let mut bench = start();
+    bench.queue(0).await;
+    let root = ObjectRef {
+        address: address("typo", 1),
+        api_version: "batch/v1".into(),
+        kind: "Job".into(),
+    };
+    bench.warned_group(GroupId(1), root, "annotation x is ignored").await;
+    bench.pod(GroupId(1), 1, 5_000_000, PodState::Gated).await;
+    bench.tell(Event::Synced(ClusterId(0))).await;
+    let mut notices = Vec::new();
+    while notices.len() < 2 {
+        if let Action::Notice(notice) = bench.action().await {
+            notices.push((notice.reason, notice.warning, notice.message));
+        }
+    }
+    let told = ("Misconfigured", true, "annotation x is ignored".to_owned());
+    assert_eq!(notices.iter().filter(|notice| **notice == told).count(), 1, "{notices:?}");
+    assert_eq!(notices[1].0, "LargerThanQueue");
 }
 
 #[tokio::test]

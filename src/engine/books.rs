@@ -11,6 +11,10 @@ use super::tree::Tree;
 pub(super) struct Books {
     /// Allocatable of usable nodes less foreign requests.
     pub(super) capacity: Vector,
+    /// Nodes that exist.
+    pub(super) nodes: u32,
+    /// Nodes that are ready and schedulable.
+    pub(super) usable: u32,
     /// Charged amounts that take from `capacity`.
     pub(super) load: Vector,
     /// Charged amounts by queue, with the queues below.

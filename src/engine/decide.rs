@@ -326,7 +326,11 @@ impl Engine {
     fn over_capacity(&self, cost: &Vector) -> Option<Reason> {
         let used = |resource| self.books.load.get(resource);
         let most = |resource| Some(self.books.capacity.get(resource));
-        shortage(cost, used, most).map(Reason::Capacity)
+        let books = &self.books;
+        shortage(cost, used, most).map(|shortage| match books.usable {
+            0 => Reason::NoUsableNode(books.nodes),
+            _ => Reason::Capacity(shortage),
+        })
     }
 
     /// Whether a pod asks more than any node has, be it cordoned or not ready now.

@@ -142,6 +142,8 @@ pub enum Name {
     GroupGone(GroupId),
     /// A pod's address. It is forgotten with [`Event::PodRemoved`].
     Pod(PodId, Address),
+    /// What keeps a pod that was let go from a node, as far as anybody said so.
+    Hindrance(PodId, Option<Arc<str>>),
 }
 
 /// A queue's name and, while its object exists, uid and generation.
@@ -162,10 +164,13 @@ pub struct GroupName {
     pub joined: Option<Arc<str>>,
     /// The object at the top: what the user made.
     pub root: ObjectRef,
-    /// Objects between the root and the pods, top first, as `Kind/name`.
-    pub chain: Vec<Arc<str>>,
+    /// Different owner chains of its pods, top first, as `Kind/name`. They hold the root,
+    /// what starts such roots above it, and what is between it and the pods.
+    pub chains: Vec<Vec<Arc<str>>>,
     /// Where the queue's name was found, what sized the group, what could not be read: one sentence each.
     pub evidence: Vec<Arc<str>>,
+    /// What somebody wrote that means nothing: one sentence each.
+    pub warnings: Vec<Arc<str>>,
 }
 
 /// An object as an Event or a person refers to it.

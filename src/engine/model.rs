@@ -169,3 +169,11 @@ pub enum PodState {
     /// Deleted or failed behind our gate: it never ran and never will.
     Dropped,
 }
+
+impl PodState {
+    /// Whether our gate is open and the pod has no node.
+    #[must_use]
+    pub fn is_released(self) -> bool {
+        matches!(self, Self::Released { .. })
+    }
+}

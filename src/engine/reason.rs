@@ -39,6 +39,8 @@ pub enum Reason {
     QueueLimit(Shortage, QueueId),
     /// The fleet is used up.
     Capacity(Shortage),
+    /// None of this many nodes is ready and schedulable.
+    NoUsableNode(u32),
     /// The queue is strict and this is not its first.
     BehindInStrictQueue(QueueId),
     /// The release was refused; tried again later.
@@ -90,6 +92,7 @@ impl Reason {
             Self::LargerThanAnyNode(_) => "LargerThanAnyNode",
             Self::QueueLimit(..) => "QueueLimit",
             Self::Capacity(_) => "Capacity",
+            Self::NoUsableNode(_) => "NoUsableNode",
             Self::BehindInStrictQueue(_) => "BehindInStrictQueue",
             Self::ReleaseRefused { .. } => "ReleaseRefused",
             Self::NextRound => "NextRound",

@@ -113,6 +113,33 @@ fn pods_start_until_the_limit_is_exactly_full_and_the_reason_says_how_much_is_mi
 }
 
 #[test]
+fn without_a_node_that_is_ready_and_schedulable_that_is_the_reason() {
+    let mut world = World { engine: Engine::default(), next: 0 };
+    world.apply(Event::Synced(HERE));
+    let queue = world.queue(1, |_| {});
+    let pod = world.single(queue, |_| {});
+    let reason = |world: &mut World| {
+        assert_eq!(world.decide(), []);
+        world.reason(pod)
+    };
+    assert_eq!(reason(&mut world), Some(Reason::NoUsableNode(0)));
+    let allocatable: Vector = [(CPU, 4000), (PODS, 1)].into_iter().collect();
+    for (id, ready, schedulable) in [(1, false, true), (2, true, false)] {
+        let allocatable = allocatable.clone();
+        let config = NodeConfig { cluster: HERE, allocatable, ready, schedulable };
+        world.apply(Event::NodeChanged(NodeId(id), config));
+    }
+    assert_eq!(reason(&mut world), Some(Reason::NoUsableNode(2)));
+    world.apply(Event::NodeRemoved(NodeId(2)));
+    assert_eq!(reason(&mut world), Some(Reason::NoUsableNode(1)));
+    let config = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+    world.apply(Event::NodeChanged(NodeId(1), config));
+    world.apply(Event::ForeignChanged(NodeId(1), [(PODS, 1)].into_iter().collect()));
+    let Some(Reason::Capacity(shortage)) = reason(&mut world) else { panic!("there is a node") };
+    assert_eq!((shortage.resource, shortage.most), (PODS, 0));
+}
+
+#[test]
 fn what_a_begun_gang_lacks_of_its_size_goes_before_anything_else() {
     let mut world = World::new(4000);
     let parent = world.queue(1, |_| {});

@@ -222,8 +222,12 @@ impl Engine {
     fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
         let node = self.nodes.entry(id).or_default();
         self.books.capacity.sub(&node.offer());
+        self.books.nodes -= u32::from(node.known);
+        self.books.usable -= u32::from(node.usable());
         change(node);
         self.books.capacity.add(&node.offer());
+        self.books.nodes += u32::from(node.known);
+        self.books.usable += u32::from(node.usable());
         let pods: Vec<PodId> = node.pods.iter().copied().collect();
         for pod in pods {
             self.recharge(pod);

@@ -7,6 +7,18 @@ use crate::api::names;
 use super::chain::{Chain, End, Link, MOST_OWNERS};
 use super::placement::{FoundAt, QueueChoice};
 
+/// Characters shown of a mark that means nothing.
+const MARK_SHOWN: usize = 40;
+
+/// What is said of a placement, in sentences.
+#[derive(Debug, Default)]
+pub(super) struct Said {
+    /// Where it comes from.
+    pub evidence: Vec<String>,
+    /// What somebody wrote that means nothing.
+    pub warnings: Vec<String>,
+}
+
 /// An object by `Kind/name`; pods of a group read the same when an owner makes them.
 fn who(link: &Link, chain: &Chain) -> String {
     if std::ptr::eq(link, &raw const chain.pod) && !chain.owners.is_empty() {
@@ -21,9 +33,11 @@ pub(super) fn mark(key: &str, text: &str, link: &Link, chain: &Chain) -> String 
     format!("annotation {key}={text:?} on {}", who(link, chain))
 }
 
-/// A mark that does not.
+/// A mark that does not: long ones are shown in part.
 pub(super) fn bad_mark(key: &str, text: &str, link: &Link, chain: &Chain, wrong: &str) -> String {
-    format!("annotation {key}={text:?} on {} is {wrong}: ignored", who(link, chain))
+    let shown: String = text.chars().take(MARK_SHOWN).collect();
+    let dots = if shown.len() < text.len() { "..." } else { "" };
+    format!("annotation {key}={shown:?}{dots} on {} is {wrong}: ignored", who(link, chain))
 }
 
 /// Where the queue's name was found, and labels that choose nothing.

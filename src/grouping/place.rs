@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::names;
 
 use super::chain::{Chain, End, Link, walk};
-use super::evidence;
+use super::evidence::{self, Said};
 use super::marks::is_too_long;
 use super::object::{Metadata, Owners};
 use super::placement::{FoundAt, Gang, GroupKey, Member, Placement, QueueChoice, Resolution};
@@ -14,13 +14,13 @@ use super::placement::{FoundAt, Gang, GroupKey, Member, Placement, QueueChoice, 
 pub fn resolve(member: &Member<'_>, owners: &impl Owners) -> Resolution {
     let chain = walk(member, owners);
     let (root, boundary) = run_root(&chain);
-    let mut evidence = Vec::new();
-    let queue = choose_queue(&chain, member, &mut evidence);
-    evidence::boundary(boundary, root, &mut evidence);
-    let named = named_group(&chain, &mut evidence);
-    let gang = gang(&chain, &mut evidence);
-    evidence::end(&chain, &mut evidence);
-    evidence::restored(&chain, &mut evidence);
+    let mut said = Said::default();
+    let queue = choose_queue(&chain, member, &mut said.evidence);
+    evidence::boundary(boundary, root, &mut said.evidence);
+    let named = named_group(&chain, &mut said);
+    let gang = gang(&chain, &mut said);
+    evidence::end(&chain, &mut said.evidence);
+    evidence::restored(&chain, &mut said.evidence);
     let namespace = Arc::clone(&member.key.namespace);
     let placement = Placement {
         group: match named {
@@ -31,7 +31,8 @@ pub fn resolve(member: &Member<'_>, owners: &impl Owners) -> Resolution {
         chain: chain.owners.iter().rev().map(|link| link.key.to_string().into()).collect(),
         queue,
         gang,
-        evidence: evidence.into_iter().map(Arc::from).collect(),
+        evidence: said.evidence.into_iter().map(Arc::from).collect(),
+        warnings: said.warnings.into_iter().map(Arc::from).collect(),
         asked: chain.asked.clone(),
     };
     match (&chain.end, chain.asked.last()) {
@@ -85,27 +86,27 @@ fn nearest<T>(
     read: impl Fn(&Metadata) -> Option<&Arc<str>>,
     parse: impl Fn(&Arc<str>) -> Result<T, &'static str>,
     key: &str,
-    evidence: &mut Vec<String>,
+    said: &mut Said,
 ) -> Option<T> {
     for link in chain.links() {
         let Some(text) = link.metadata.as_ref().and_then(&read) else { continue };
         match parse(text) {
             Ok(value) => {
-                evidence.push(evidence::mark(key, text, link, chain));
+                said.evidence.push(evidence::mark(key, text, link, chain));
                 return Some(value);
             }
-            Err(wrong) => evidence.push(evidence::bad_mark(key, text, link, chain, wrong)),
+            Err(wrong) => said.warnings.push(evidence::bad_mark(key, text, link, chain, wrong)),
         }
     }
     None
 }
 
-fn named_group(chain: &Chain, evidence: &mut Vec<String>) -> Option<Arc<str>> {
+fn named_group(chain: &Chain, said: &mut Said) -> Option<Arc<str>> {
     let parse = |text: &Arc<str>| {
         let usable = (!is_too_long(text)).then(|| Arc::clone(text));
         usable.ok_or("longer than 253 characters")
     };
-    nearest(chain, |m| m.marks.group.as_ref(), parse, names::ANNOTATION_GROUP, evidence)
+    nearest(chain, |m| m.marks.group.as_ref(), parse, names::ANNOTATION_GROUP, said)
 }
 
 /// What `tidegate.dev/gang` says.
@@ -117,14 +118,14 @@ enum Wish {
 }
 
 /// `none` wins, then a number, then `all`; without any, each pod is on its own.
-fn gang(chain: &Chain, evidence: &mut Vec<String>) -> Gang {
+fn gang(chain: &Chain, said: &mut Said) -> Gang {
     let parse = |text: &Arc<str>| match text.as_ref() {
         "auto" => Ok(Wish::Auto),
         "all" => Ok(Wish::All),
         "none" => Ok(Wish::None),
         _ => Err("not one of auto, all, none"),
     };
-    let wish = nearest(chain, |m| m.marks.gang.as_ref(), parse, names::ANNOTATION_GANG, evidence);
+    let wish = nearest(chain, |m| m.marks.gang.as_ref(), parse, names::ANNOTATION_GANG, said);
     if wish == Some(Wish::None) {
         return Gang::Units;
     }
@@ -132,13 +133,7 @@ fn gang(chain: &Chain, evidence: &mut Vec<String>) -> Gang {
         Ok(count) if count > 0 => Ok(count),
         _ => Err("not a whole number above 0"),
     };
-    match nearest(
-        chain,
-        |m| m.marks.min_count.as_ref(),
-        parse,
-        names::ANNOTATION_MIN_COUNT,
-        evidence,
-    ) {
+    match nearest(chain, |m| m.marks.min_count.as_ref(), parse, names::ANNOTATION_MIN_COUNT, said) {
         Some(count) => Gang::AtLeast(count),
         None if wish == Some(Wish::All) => Gang::All,
         None => Gang::Units,

@@ -75,6 +75,8 @@ pub struct Placement {
     pub gang: Gang,
     /// Where all this comes from and what could not be read, a sentence each.
     pub evidence: Vec<Arc<str>>,
+    /// What somebody wrote that means nothing, a sentence each.
+    pub warnings: Vec<Arc<str>>,
     /// The owners that were asked for, nearest first: when one changes, this may.
     pub asked: Vec<ObjectKey>,
 }

@@ -149,6 +149,7 @@ fn show(placement: &Placement) -> String {
     let head = format!("{group}; queue {queue}; {:?}; {chain}", placement.gang);
     std::iter::once(head)
         .chain(placement.evidence.iter().map(|sentence| format!("- {sentence}")))
+        .chain(placement.warnings.iter().map(|sentence| format!("! {sentence}")))
         .collect::<Vec<_>>()
         .join("\n")
 }
@@ -386,9 +387,9 @@ fn a_malformed_mark_is_said_and_the_next_one_above_counts() {
     assert_snapshot!(show(&world.place(&pod)), @r#"
     ns run uid of Job/j; queue house; AtLeast(3); Job/j
     - queue house: label tidegate.dev/queue on namespace ns
-    - annotation tidegate.dev/gang="yes" on its pods is not one of auto, all, none: ignored
-    - annotation tidegate.dev/min-count="many\n" on its pods is not a whole number above 0: ignored
     - annotation tidegate.dev/min-count="3" on Job/j
+    ! annotation tidegate.dev/gang="yes" on its pods is not one of auto, all, none: ignored
+    ! annotation tidegate.dev/min-count="many\n" on its pods is not a whole number above 0: ignored
     "#);
 }
 
@@ -399,6 +400,8 @@ fn a_group_name_too_long_to_be_one_is_ignored() {
     assert!(matches!(group(126), GroupKey::Named { .. }));
     assert!(matches!(group(127), GroupKey::Run { .. }));
     assert!(matches!(group(100_000), GroupKey::Run { .. }));
+    let warnings = world([]).place(&pod(127)).warnings;
+    assert!(warnings[0].contains("\"... on Pod/p is longer than 253"), "{warnings:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::view::{Amounts, GroupRow, PodRow, QueueRow, View};
 
 use super::age::rfc3339;
 use super::visibility::objects::{
-    self, Counts, EXPLANATION_KIND, Explanation, GROUP_KIND, Group, Metadata, Pod, Problem,
+    self, Counts, EXPLANATION_KIND, Explanation, GROUP_KIND, Group, Held, Metadata, Pod, Problem,
     Quantities, QueueStep, Root, Wait, Work,
 };
 
@@ -39,7 +39,8 @@ pub fn explanation(view: &View, namespace: &str, row: &GroupRow) -> Explanation 
         queue_path: queue_path(view, row.queue.as_ref()),
         capacity: quantities(&view.capacity),
         pods: row.pods.iter().map(pod).collect(),
-        evidence: row.evidence.iter().map(ToString::to_string).collect(),
+        pods_not_shown: pods_not_shown(row),
+        evidence: texts(&row.evidence),
         observed_at: rfc3339(view.time),
     }
 }
@@ -55,7 +56,7 @@ fn metadata(namespace: &str, row: &GroupRow) -> Metadata {
 fn work(row: &GroupRow) -> Work {
     Work {
         root: root(row),
-        chain: row.chain.iter().map(ToString::to_string).collect(),
+        chains: row.chains.iter().map(|chain| texts(chain)).collect(),
         queue: row.queue.as_deref().map(str::to_owned),
         state: row.state.as_str().to_owned(),
         min_count: row.min_count,
@@ -64,7 +65,20 @@ fn work(row: &GroupRow) -> Work {
         charged: quantities(&row.charged),
         counts: counts(row),
         wait: row.wait.as_ref().map(wait),
+        held: row
+            .held
+            .as_ref()
+            .map(|held| Held { reason: held.code.to_owned(), message: held.message.clone() }),
+        warnings: texts(&row.warnings),
     }
+}
+
+fn texts(lines: &[Arc<str>]) -> Vec<String> {
+    lines.iter().map(ToString::to_string).collect()
+}
+
+fn pods_not_shown(row: &GroupRow) -> u64 {
+    counts(row).total().saturating_sub(u64::try_from(row.pods.len()).unwrap_or(u64::MAX))
 }
 
 fn root(row: &GroupRow) -> Root {
@@ -131,7 +145,12 @@ fn queue_step(row: &QueueRow) -> QueueStep {
 }
 
 fn pod(row: &PodRow) -> Pod {
-    Pod { name: row.name.to_string(), state: row.state.to_owned(), created: rfc3339(row.created) }
+    Pod {
+        name: row.name.to_string(),
+        state: row.state.to_owned(),
+        created: rfc3339(row.created),
+        hindrance: row.hindrance.as_deref().map(str::to_owned),
+    }
 }
 
 fn quantities(amounts: &Amounts) -> Quantities {

@@ -19,6 +19,7 @@ pub fn row(name: &str) -> GroupRow {
         name: format!("{name}-{suffix}").into(),
         state,
         created: NOW - 90_000,
+        hindrance: None,
     };
     GroupRow {
         name: format!("rayjob-{name}-1f2e").into(),
@@ -32,7 +33,10 @@ pub fn row(name: &str) -> GroupRow {
             api_version: "ray.io/v1".into(),
             kind: "RayJob".into(),
         },
-        chain: vec![format!("RayCluster/{name}-abcde").into()],
+        chains: vec![vec![
+            format!("RayJob/{name}").into(),
+            format!("RayCluster/{name}-abcde").into(),
+        ]],
         queue: Some("a".into()),
         state: GroupState::Growing,
         wait: Some(Wait {
@@ -44,6 +48,7 @@ pub fn row(name: &str) -> GroupRow {
             groups_ahead: 2,
             pods_ahead: 5,
         }),
+        held: None,
         min_count: 4,
         priority: 10,
         asks: amounts(&[("cpu", "2"), ("memory", "4Gi")]),
@@ -53,6 +58,7 @@ pub fn row(name: &str) -> GroupRow {
         pods: vec![pod("head", "Running"), pod("worker-0", "Waiting")],
         counts: Counts { waiting: 3, released: 0, running: 1, ended: 0 },
         evidence: vec!["queue: label tidegate.dev/queue on RayJob/train".into()],
+        warnings: vec![],
     }
 }
 

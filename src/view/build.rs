@@ -9,7 +9,7 @@ use crate::engine::{
 };
 
 use super::{
-    Counts, GroupRow, GroupState, Names, PODS_SHOWN, PodRow, QueueRow, Totals, View, Wait,
+    Counts, GroupRow, GroupState, Held, Names, PODS_SHOWN, PodRow, QueueRow, Totals, View, Wait,
 };
 
 /// Digits of a root's uid that make a group's name unique in its namespace.
@@ -135,7 +135,7 @@ fn group_row(
     GroupRow {
         name: row_name(name),
         root: name.root.clone(),
-        chain: name.chain.clone(),
+        chains: name.chains.clone(),
         queue: match group.queue {
             Assignment::Queue(queue) | Assignment::Forbidden(queue, _) => {
                 Some(names.queue(queue).name)
@@ -152,6 +152,7 @@ fn group_row(
             groups_ahead,
             pods_ahead,
         }),
+        held: held(names, group),
         min_count: match group.gang {
             Gang::Units => 0,
             Gang::AtLeast(count) => count,
@@ -170,6 +171,7 @@ fn group_row(
             ended: count(&group.ended),
         },
         evidence: name.evidence.clone(),
+        warnings: name.warnings.clone(),
     }
 }
 
@@ -191,6 +193,26 @@ fn state(group: &GroupSummary) -> GroupState {
     }
 }
 
+/// Somebody else's gate is told before what kube-scheduler says, and that before silence.
+fn held(names: &Names, group: &GroupSummary) -> Option<Held> {
+    let first = |held: bool, said: bool| {
+        let mut pods = group.released.iter();
+        pods.find(|(pod, is)| *is == held && names.hindrance(*pod).is_some() == said)
+    };
+    let (code, &(pod, _)) = first(true, true)
+        .or_else(|| first(true, false))
+        .map(|pod| ("OtherGate", pod))
+        .or_else(|| first(false, true).map(|pod| ("Unschedulable", pod)))
+        .or_else(|| first(false, false).map(|pod| ("Scheduling", pod)))?;
+    let name = &names.pod(pod)?.name;
+    let said = names.hindrance(pod).map_or("no scheduler has said anything of it yet", |said| said);
+    let more = match group.released.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more without a node)"),
+    };
+    Some(Held { code, message: format!("pod {name}{more}: {said}") })
+}
+
 fn pod_rows(engine: &Engine, names: &Names, group: &GroupSummary) -> Vec<PodRow> {
     let waiting = group.waiting.iter().map(|&pod| (pod, "Waiting"));
     let released = group
@@ -204,7 +226,8 @@ fn pod_rows(engine: &Engine, names: &Names, group: &GroupSummary) -> Vec<PodRow>
     let ended = group.ended.iter().map(|&pod| (pod, "Ended"));
     let row = |(pod, state): (PodId, &'static str)| {
         let name = names.pod(pod)?.name.clone();
-        Some(PodRow { name, state, created: engine.created(pod).unwrap_or_default() })
+        let created = engine.created(pod).unwrap_or_default();
+        Some(PodRow { name, state, created, hindrance: names.hindrance(pod).cloned() })
     };
     waiting.chain(released).chain(running).chain(ended).filter_map(row).take(PODS_SHOWN).collect()
 }

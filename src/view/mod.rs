@@ -102,14 +102,17 @@ pub struct GroupRow {
     pub name: Arc<str>,
     /// The object at the top.
     pub root: ObjectRef,
-    /// Objects between root and pods, as `Kind/name`.
-    pub chain: Vec<Arc<str>>,
+    /// Different owner chains of its pods, top first, as `Kind/name`; with what starts such
+    /// roots above the root.
+    pub chains: Vec<Vec<Arc<str>>>,
     /// The queue that pays, if one is named.
     pub queue: Option<Arc<str>>,
     /// Where it stands.
     pub state: GroupState,
     /// Why its next pods wait.
     pub wait: Option<Wait>,
+    /// Why pods that were let go have no node.
+    pub held: Option<Held>,
     /// How many pods must start together; 0 when each is on its own.
     pub min_count: u32,
     /// Priority of its first waiting pod.
@@ -128,6 +131,8 @@ pub struct GroupRow {
     pub counts: Counts,
     /// Where queue and size came from, what could not be read.
     pub evidence: Vec<Arc<str>>,
+    /// What somebody wrote that means nothing.
+    pub warnings: Vec<Arc<str>>,
 }
 
 /// Pods of a group that a view lists by name.
@@ -197,6 +202,15 @@ pub struct Wait {
     pub pods_ahead: u64,
 }
 
+/// Why pods that were let go have no node: what the first of them says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// `OtherGate`, `Unschedulable`, or `Scheduling` while nobody said anything.
+    pub code: &'static str,
+    /// A sentence.
+    pub message: String,
+}
+
 /// One pod of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodRow {
@@ -206,4 +220,6 @@ pub struct PodRow {
     pub state: &'static str,
     /// Creation time.
     pub created: Millis,
+    /// What keeps it from a node, if it was let go and somebody said so.
+    pub hindrance: Option<Arc<str>>,
 }

@@ -40,6 +40,8 @@ fn every_reason_is_a_sentence_with_its_numbers_and_says_what_would_end_it() {
         Reason::LargerThanAnyNode(Shortage { used: 0, need: 4_500, ..shortage }),
         Reason::QueueLimit(shortage, QUEUE),
         Reason::Capacity(shortage),
+        Reason::NoUsableNode(0),
+        Reason::NoUsableNode(3),
         Reason::BehindInStrictQueue(QUEUE),
         Reason::ReleaseRefused { retry_at: 7_000 },
         Reason::NextRound,
@@ -65,6 +67,8 @@ fn every_reason_is_a_sentence_with_its_numbers_and_says_what_would_end_it() {
     LargerThanAnyNode: larger than any node: needs 4500m cpu, the most is 4000m | ask less, or add a node with 500m cpu more than the largest
     QueueLimit: limit of queue "research": needs 1500m cpu, 3000m of 4000m in use, 500m missing | starts when queue "research" has 500m cpu more
     Capacity: the cluster is full: needs 1500m cpu, 3000m of 4000m in use, 500m missing | starts when 500m cpu more become free
+    NoUsableNode: the cluster has no nodes | starts when a node is ready and not cordoned: kubectl get nodes
+    NoUsableNode: no node is ready and schedulable: nodes not ready or cordoned: 3 | starts when a node is ready and not cordoned: kubectl get nodes
     BehindInStrictQueue: queue "research" is strict and others are first | -
     ReleaseRefused: its release was refused by the apiserver or another admission plugin; tried again in 5 s | -
     NextRound: about to be decided | -
@@ -118,7 +122,14 @@ fn world() -> (Engine, Names) {
 }
 
 fn named(root: ObjectRef) -> GroupName {
-    GroupName { namespace: "team".into(), joined: None, root, chain: vec![], evidence: vec![] }
+    GroupName {
+        namespace: "team".into(),
+        joined: None,
+        root,
+        chains: vec![],
+        evidence: vec![],
+        warnings: vec![],
+    }
 }
 
 #[test]
@@ -134,6 +145,31 @@ fn a_group_that_is_partly_let_go_is_growing_and_its_queue_counts_both_parts() {
     let queue = &view.queues["research"];
     assert_eq!((queue.pending, queue.running, queue.oldest), ((1, 1), (1, 1), Some(6_000)));
     assert_eq!((queue.usage["cpu"].as_str(), queue.share_per_mille), ("1", 250));
+}
+
+#[test]
+fn what_holds_a_pod_that_was_let_go_is_told_gates_of_others_first() {
+    let (mut engine, mut names) = world();
+    let held = |engine: &Engine, names: &Names| {
+        let view = View::of(engine, names, 9_000, Totals::default());
+        let row = view.groups.values().next().unwrap().clone();
+        row.held.as_ref().map(|held| format!("{}: {}", held.code, held.message))
+    };
+    let silence = "Scheduling: pod pod-10: no scheduler has said anything of it yet";
+    assert_eq!(held(&engine, &names).as_deref(), Some(silence));
+    names.learn(Name::Hindrance(Uid(10), Some("0/3 nodes are available".into())));
+    let said = "Unschedulable: pod pod-10: 0/3 nodes are available";
+    assert_eq!(held(&engine, &names).as_deref(), Some(said));
+    let cost: crate::engine::Vector = [(ResourceId::PODS, 1)].into_iter().collect();
+    let state = PodState::Released { held: true };
+    let pod = PodConfig { group: GroupId(1), cost, priority: 7, created: 6_000, state };
+    engine.apply(9_000, Event::PodChanged(Uid(11), pod));
+    names.learn(Name::Hindrance(Uid(11), Some("held by example.com/a".into())));
+    let gated = "OtherGate: pod pod-11 (and 1 more without a node): held by example.com/a";
+    assert_eq!(held(&engine, &names).as_deref(), Some(gated));
+    names.learn(Name::Hindrance(Uid(10), None));
+    names.forget_pod(Uid(11));
+    assert_eq!((names.hindrance(Uid(10)), names.hindrance(Uid(11))), (None, None));
 }
 
 #[test]

@@ -19,6 +19,7 @@ pub struct Names {
     nodes: BTreeMap<NodeId, Arc<str>>,
     groups: BTreeMap<GroupId, Arc<GroupName>>,
     pods: BTreeMap<PodId, Address>,
+    hindrances: BTreeMap<PodId, Arc<str>>,
     refusals: BTreeMap<GroupId, Arc<str>>,
 }
 
@@ -35,6 +36,8 @@ impl Names {
                 self.refusals.remove(&id);
             }
             Name::Pod(id, address) => drop(self.pods.insert(id, address)),
+            Name::Hindrance(id, Some(why)) => drop(self.hindrances.insert(id, why)),
+            Name::Hindrance(id, None) => drop(self.hindrances.remove(&id)),
         }
     }
 
@@ -46,6 +49,7 @@ impl Names {
     /// Forgets a pod that is gone.
     pub fn forget_pod(&mut self, id: PodId) {
         self.pods.remove(&id);
+        self.hindrances.remove(&id);
     }
 
     /// Forgets a node that is gone.
@@ -57,6 +61,12 @@ impl Names {
     #[must_use]
     pub fn pod(&self, id: PodId) -> Option<&Address> {
         self.pods.get(&id)
+    }
+
+    /// What keeps a pod that was let go from a node.
+    #[must_use]
+    pub fn hindrance(&self, id: PodId) -> Option<&Arc<str>> {
+        self.hindrances.get(&id)
     }
 
     /// Who a group is.
@@ -139,6 +149,10 @@ impl Names {
                 format!("limit of queue {:?}: {}", self.queue_name(*queue), self.short(shortage))
             }
             Reason::Capacity(shortage) => format!("the cluster is full: {}", self.short(shortage)),
+            Reason::NoUsableNode(0) => "the cluster has no nodes".into(),
+            Reason::NoUsableNode(nodes) => {
+                format!("no node is ready and schedulable: nodes not ready or cordoned: {nodes}")
+            }
             Reason::BehindInStrictQueue(queue) => {
                 format!("queue {:?} is strict and others are first", self.queue_name(*queue))
             }
@@ -226,6 +240,9 @@ impl Names {
             Reason::Capacity(shortage) => {
                 let (amount, name) = more(shortage);
                 Some(format!("starts when {amount} {name} more become free"))
+            }
+            Reason::NoUsableNode(_) => {
+                Some("starts when a node is ready and not cordoned: kubectl get nodes".into())
             }
             Reason::WaitingForMembers { .. } => Some(
                 "starts when its other pods are created; tidegate.dev/min-count says how many".into(),

@@ -60,7 +60,7 @@ async fn kubectl_shows_groups_of_real_work_and_why_they_wait() -> Result<()> {
     // Names, ages and who of the same second is ahead are made by chance.
     let mut shown: Vec<String> = rows(&table, &lab.namespace)
         .iter()
-        .map(|row| [&row[10..], &row[2..6], &row[7..9]].concat().join(" "))
+        .map(|row| [&row[10..11], &row[2..6], &row[7..9]].concat().join(" "))
         .collect();
     shown.sort();
     insta::assert_snapshot!(shown.join("\n"), @"
@@ -107,7 +107,7 @@ async fn the_command_line_explains_every_kind_of_work() -> Result<()> {
     }
     for (object, headline) in [
         ("job/counts", "Job/counts in namespace face-cli: Growing"),
-        ("deploy/serves", "Deployment/serves > ReplicaSet/serves-"),
+        ("deploy/serves", "Deployment/serves -> ReplicaSet/serves-"),
         ("pod/alone", "Pod/alone in namespace face-cli: Waiting"),
         ("flock/flies", "Flock/flies in namespace face-cli: Waiting"),
         ("flocks.inhouse.example.com/flies", "Flock/flies"),
@@ -120,6 +120,45 @@ async fn the_command_line_explains_every_kind_of_work() -> Result<()> {
     // What runs has no wait to explain and is explained all the same.
     lab.set_queue(&lab.namespace, json!({"limit": {"cpu": "100"}})).await?;
     lab.why_says("pod/alone", "Pod/alone in namespace face-cli: Running").await
+}
+
+#[tokio::test]
+async fn what_holds_pods_that_were_let_go_and_what_is_ignored_is_shown() -> Result<()> {
+    let lab = Lab::new("face-held", json!({})).await?;
+    let mut typo = job("typo", 1, "100m", "1h");
+    let template = &mut typo["spec"]["template"];
+    template["metadata"]["annotations"]["tidegate.dev/min-count"] = json!("many");
+    template["spec"]["nodeSelector"] = json!({"example.com/nowhere": "x"});
+    lab.create(typo).await?;
+    lab.create(job("done", 2, "100m", "1ms")).await?;
+    lab.why_says("job/typo", "let go, and not on a node: Unschedulable").await?;
+    let why = lab.why("job/typo").await?;
+    ensure!(why.contains("nodes are available"), "{why}");
+    ensure!(why.contains("Warning:\n  annotation tidegate.dev/min-count=\"many\""), "{why}");
+    wait::until("a warning Event says what is ignored", wait::SOON, async || {
+        let events = lab.events().await?;
+        let told = |reason: &str| events.iter().any(|e| e.reason.as_deref() == Some(reason));
+        Ok(told("Misconfigured"))
+    })
+    .await?;
+    lab.completes("done").await?;
+    wait::until("kubectl shows both", wait::SOON, async || {
+        let admin = lab.tidegate.cluster().kubeconfig();
+        let table = well(kubectl(admin, &["get", "groups", "-n", "face-held"]).await?)?;
+        let row = |name: &str| table.lines().find(|line| line.contains(name)).unwrap_or_default();
+        ensure!(
+            row("typo").contains("Released") && row("typo").contains("Unschedulable"),
+            "{table}"
+        );
+        ensure!(row("done").contains("Ended") && row("done").contains("2/2"), "{table}");
+        Ok(true)
+    })
+    .await?;
+    for args in [["-n", "face-nobody"], ["--queue", "face-nobody"]] {
+        let output = lab.tidegate.cli(&[&["pending"], &args[..]].concat()).await?;
+        ensure!(output.code == 3 && output.stderr.contains("face-nobody"), "{args:?}: {output:?}");
+    }
+    Ok(())
 }
 
 /// A kubeconfig of a ServiceAccount with the role `view` in this namespace.

@@ -201,7 +201,7 @@ fn group(namespace: &str, name: &str) -> GroupRow {
             api_version: "batch/v1".into(),
             kind: "Job".into(),
         },
-        chain: Vec::new(),
+        chains: Vec::new(),
         queue: Some("a".into()),
         state: GroupState::Waiting,
         wait: Some(Wait {
@@ -213,15 +213,22 @@ fn group(namespace: &str, name: &str) -> GroupRow {
             groups_ahead: 1,
             pods_ahead: 3,
         }),
+        held: None,
         min_count: 0,
         priority: 0,
         asks: amounts("2"),
         charged: Amounts::default(),
         since: now - 20 * 3_600_000,
         begun: now - 20 * 3_600_000,
-        pods: vec![PodRow { name: format!("{name}-0").into(), state: "Waiting", created: now }],
+        pods: vec![PodRow {
+            name: format!("{name}-0").into(),
+            state: "Waiting",
+            created: now,
+            hindrance: None,
+        }],
         counts: Counts { waiting: 1, ..Counts::default() },
         evidence: vec!["queue a: label on the namespace".into()],
+        warnings: vec![],
     }
 }
 
@@ -263,10 +270,10 @@ async fn tables(bench: &Bench) -> Result<()> {
     job-y-1f2e   a       Waiting   0/1    QueueLimit   20h
     ");
     insta::assert_snapshot!(bench.reads("", &["get", "tg", "-A", "-o", "wide"]).await?, @"
-    NAMESPACE   NAME         QUEUE   STATE     PODS   REASON       AGE   PRIORITY   ASKS    AHEAD   ROOT
-    ml          job-x-1f2e   a       Waiting   0/1    QueueLimit   20h   0          cpu=2   1       Job/x
-    ml          job-y-1f2e   a       Waiting   0/1    QueueLimit   20h   0          cpu=2   1       Job/y
-    web         job-z-1f2e   a       Waiting   0/1    QueueLimit   20h   0          cpu=2   1       Job/z
+    NAMESPACE   NAME         QUEUE   STATE     PODS   REASON       AGE   PRIORITY   ASKS    AHEAD   ROOT    WARNING
+    ml          job-x-1f2e   a       Waiting   0/1    QueueLimit   20h   0          cpu=2   1       Job/x   <none>
+    ml          job-y-1f2e   a       Waiting   0/1    QueueLimit   20h   0          cpu=2   1       Job/y   <none>
+    web         job-z-1f2e   a       Waiting   0/1    QueueLimit   20h   0          cpu=2   1       Job/z   <none>
     ");
     let one = ["get", "groups", "-A", "--field-selector", "object=pod/z-0", "--no-headers"];
     insta::assert_snapshot!(bench.reads("", &one).await?, @"web   job-z-1f2e   a     Waiting   0/1   QueueLimit   20h");

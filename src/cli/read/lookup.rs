@@ -26,8 +26,8 @@ pub enum Found {
 pub enum Missing {
     /// The namespace itself.
     Namespace,
-    /// The namespace's consent.
-    OptIn,
+    /// The namespace's consent; the value of its label that means nothing.
+    OptIn(Option<String>),
     /// The kind: nothing serves it.
     Kind,
     /// A namespace: objects of this kind have none.
@@ -97,18 +97,21 @@ fn other_names(resource: &ApiResource, object: &DynamicObject) -> Vec<(String, S
 }
 
 /// Whether a namespace that exists has opted in.
-enum Consent {
+pub enum Consent {
+    /// It has.
     Given,
+    /// It cannot be told, for this reason.
     Unknown(String),
 }
 
-async fn consent(client: &Client, namespace: &str) -> Result<Consent, Missing> {
+/// Asks the namespace.
+pub async fn consent(client: &Client, namespace: &str) -> Result<Consent, Missing> {
     let api: Api<Namespace> = Api::all(client.clone());
     match api.get(namespace).await {
         Ok(read) if read.labels().get(LABEL_MANAGED).is_some_and(|value| value == MANAGED) => {
             Ok(Consent::Given)
         }
-        Ok(_) => Err(Missing::OptIn),
+        Ok(read) => Err(Missing::OptIn(read.labels().get(LABEL_MANAGED).cloned())),
         Err(Error::Api(status)) if status.code == 404 => Err(Missing::Namespace),
         Err(error) => Ok(Consent::Unknown(unreadable("its namespace", &error))),
     }

@@ -4,6 +4,7 @@ mod ask;
 mod lookup;
 mod pending;
 mod queues;
+mod shape;
 #[cfg(test)]
 mod tests;
 mod why;

@@ -10,7 +10,9 @@ use crate::cli::output::{Format, Printed, Table, machine, or_none};
 use crate::cli::{Connect, Failure};
 use crate::report::visibility::objects::{Group, Wait};
 
-use super::{ago, amounts, ask, now};
+use super::lookup::Missing;
+use super::queues::Family;
+use super::{ago, amounts, ask, lookup, now, queues};
 
 /// Which waiting groups to show.
 #[derive(Debug, Args)]
@@ -21,7 +23,7 @@ pub struct Pending {
     /// All namespaces.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// Only groups that this queue pays for.
+    /// Only groups that this queue or one below it pays for.
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
     /// What comes first.
@@ -54,9 +56,14 @@ pub async fn pending(args: &Pending) -> Result<Printed, Failure> {
 pub(super) async fn show(client: Client, args: &Pending, now: i64) -> Result<Printed, Failure> {
     let own = args.namespace.as_deref().unwrap_or(client.default_namespace());
     let namespace = (!args.all_namespaces).then(|| own.to_owned());
-    let selector = args.queue.as_ref().map(|queue| format!("queue={queue}")).unwrap_or_default();
+    let family = match &args.queue {
+        Some(queue) => Some(queues::family(&client, queue).await?),
+        None => None,
+    };
+    let selector = family.as_ref().map(Family::selector).unwrap_or_default();
     let mut groups = ask::groups(&client, namespace.as_deref(), &selector).await?;
-    groups.retain(|group| group.work.counts.waiting > 0);
+    let pays = |group: &Group| family.as_ref().is_none_or(|family| family.pays_for(group));
+    groups.retain(|group| group.work.counts.waiting > 0 && pays(group));
     sort(&mut groups, args.sort_by);
     let out = match args.output {
         Format::Table | Format::Wide => {
@@ -65,14 +72,34 @@ pub(super) async fn show(client: Client, args: &Pending, now: i64) -> Result<Pri
         Format::Name => groups.iter().map(reference).collect(),
         Format::Json | Format::Yaml => machine(&groups, false, args.output)?,
     };
-    let note = groups.is_empty().then(|| nothing(namespace.as_deref()));
+    let remark = family.as_ref().and_then(Family::remark);
+    let note = if groups.is_empty() {
+        Some(nothing(&client, namespace.as_deref(), family.as_ref()).await?)
+    } else {
+        remark
+    };
     Ok(Printed { out, note })
 }
 
-fn nothing(namespace: Option<&str>) -> String {
-    match namespace {
-        Some(namespace) => format!("Nothing waits in namespace {namespace}."),
-        None => "Nothing waits.".to_owned(),
+/// Why the list is empty. What was asked about may not be there at all.
+async fn nothing(
+    client: &Client,
+    namespace: Option<&str>,
+    family: Option<&Family>,
+) -> Result<String, Failure> {
+    if let Some(family) = family {
+        family.must_exist()?;
+    }
+    let Some(namespace) = namespace else { return Ok("Nothing waits.".to_owned()) };
+    match lookup::consent(client, namespace).await {
+        Err(Missing::Namespace) => {
+            Err(Failure::NotFound(format!("there is no namespace {namespace:?}")))
+        }
+        Err(Missing::OptIn(_)) => Ok(format!(
+            "Nothing waits in namespace {namespace}, which Tidegate does not look at: it has not \
+             opted in."
+        )),
+        _ => Ok(format!("Nothing waits in namespace {namespace}.")),
     }
 }
 

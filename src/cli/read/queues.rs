@@ -10,8 +10,12 @@ use crate::api::names::GROUP;
 use crate::api::v1alpha1::{Queue, QueueStatus, Resources};
 use crate::cli::output::{Format, Printed, Table, machine, or_none};
 use crate::cli::{Connect, Failure};
+use crate::report::visibility::objects::Group;
 
 use super::{ago, amounts, ask, now};
+
+/// The role that lets people read queues.
+const VIEWER: &str = "tidegate-queue-viewer";
 
 /// Which queues to show.
 #[derive(Debug, Args)]
@@ -47,6 +51,77 @@ pub(super) async fn show(
     Ok(Printed { out, note })
 }
 
+/// A queue and those below it, as far as whoever asks may read queues.
+#[derive(Debug)]
+pub struct Family {
+    name: String,
+    below: BTreeSet<String>,
+    /// `None` when queues may not be read.
+    exists: Option<bool>,
+}
+
+/// Reads which queues are below one.
+pub async fn family(client: &Client, name: &str) -> Result<Family, Failure> {
+    let api: Api<Queue> = Api::all(client.clone());
+    let (below, exists) = match api.list(&ListParams::default()).await {
+        Ok(list) => (below(&list.items, name), Some(list.iter().any(|q| q.name_any() == name))),
+        Err(Error::Api(status)) if status.code == 403 => (BTreeSet::new(), None),
+        Err(error) => return Err(meaning(&error, None)),
+    };
+    Ok(Family { name: name.to_owned(), below, exists })
+}
+
+fn below(queues: &[Queue], name: &str) -> BTreeSet<String> {
+    let mut below = BTreeSet::new();
+    let mut next = vec![name.to_owned()];
+    while let Some(parent) = next.pop() {
+        let children = queues.iter().filter(|q| q.spec.parent.as_deref() == Some(&*parent));
+        for child in children.map(ResourceExt::name_any).filter(|child| child != name) {
+            if below.insert(child.clone()) {
+                next.push(child);
+            }
+        }
+    }
+    below
+}
+
+impl Family {
+    /// The field selector that finds all groups it pays for, and maybe others.
+    pub fn selector(&self) -> String {
+        if self.below.is_empty() { format!("queue={}", self.name) } else { String::new() }
+    }
+
+    /// Whether one of its queues pays for a group.
+    pub fn pays_for(&self, group: &Group) -> bool {
+        let queue = group.work.queue.as_deref();
+        queue.is_some_and(|queue| queue == self.name || self.below.contains(queue))
+    }
+
+    /// Said beside what was found.
+    pub fn remark(&self) -> Option<String> {
+        let name = &self.name;
+        match self.exists {
+            Some(true) => None,
+            Some(false) => Some(format!("Queue {name:?} does not exist.")),
+            None => Some(format!(
+                "Queues below {name:?} are left out: reading queues takes the role {VIEWER}."
+            )),
+        }
+    }
+
+    /// Fails when the queue is known not to be there.
+    pub fn must_exist(&self) -> Result<(), Failure> {
+        match self.exists {
+            Some(false) => Err(no_queue(&self.name)),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn no_queue(name: &str) -> Failure {
+    Failure::NotFound(format!("there is no queue {name:?}"))
+}
+
 async fn read(client: Client, name: Option<&str>) -> Result<Vec<Queue>, Failure> {
     let api: Api<Queue> = Api::all(client);
     let found = match name {
@@ -59,14 +134,12 @@ async fn read(client: Client, name: Option<&str>) -> Result<Vec<Queue>, Failure>
 fn meaning(error: &Error, name: Option<&str>) -> Failure {
     let Error::Api(status) = error else { return ask::unreachable(error) };
     match (status.code, name) {
-        (404, Some(name)) if status.message.contains(name) => {
-            Failure::NotFound(format!("there is no queue {name:?}"))
-        }
+        (404, Some(name)) if status.message.contains(name) => no_queue(name),
         (404, _) => Failure::Error(format!(
             "this cluster has no Queue kind: Tidegate is not installed (kubectl get crd queues.{GROUP})"
         )),
         (403, _) => Failure::Error(format!(
-            "{}\nThe ClusterRole tidegate-queue-viewer grants get, list and watch on queues: an \
+            "{}\nThe ClusterRole {VIEWER} grants get, list and watch on queues: an \
              administrator binds it with a ClusterRoleBinding. What waits in a namespace that you \
              may view is told without it: tidegate pending -n NAMESPACE",
             status.message

@@ -23,7 +23,7 @@ use crate::report::tests::{NOW, view};
 use crate::report::visibility::access::{AccessError, Ask};
 use crate::report::visibility::select::ObjectName;
 use crate::report::visibility::{Authorizer, Identity, Visibility, router};
-use crate::view::View;
+use crate::view::{Held, View};
 
 /// Everyone may read `ml`.
 struct OnlyMl;
@@ -173,7 +173,7 @@ fn parse(command: &str, args: &[&str]) -> Command {
 async fn why_says_what_it_waits_for_first_and_what_to_do_last() {
     let printed = ask_why(client_of(view(), cluster()), &["pod/x-head"]).await.unwrap();
     insta::assert_snapshot!(printed.out, @"
-    RayJob/x > RayCluster/x-abcde in namespace ml: Growing
+    RayJob/x -> RayCluster/x-abcde in namespace ml: Growing
       waits for 90s: QueueLimit
       queue a may use 8 cpu, 7 are in use and 2 are asked: 1 is missing
 
@@ -204,7 +204,7 @@ async fn why_on_a_wide_screen_lists_the_pods() {
     let printed = ask_why(client, &["RayCluster", "x-abcde", "-o", "wide"]).await.unwrap();
     let at = printed.out.find("POD ").unwrap();
     insta::assert_snapshot!(printed.out[at..].lines().take(3).collect::<Vec<_>>().join("\n"), @"
-    POD          STATE     AGE
+    POD          STATE     AGE   HELD BY
     x-head       Running   90s
     x-worker-0   Waiting   90s
     ");
@@ -286,9 +286,79 @@ async fn pending_lists_what_waits() {
     RayJob/x   a       3         1         10         2       QueueLimit   90s    cpu 2, memory 4Gi   rayjob-x-1f2e   queue a may use 8 cpu, 7 are in use and 2 are asked: 1 is missing
     RayJob/y   a       3         1         10         2       QueueLimit   90s    cpu 2, memory 4Gi   rayjob-y-1f2e   queue a may use 8 cpu, 7 are in use and 2 are asked: 1 is missing
     ");
-    let printed = ask_pending(client, &["--queue", "other"]).await.unwrap();
+    let printed = ask_pending(client.clone(), &["--queue", "b"]).await.unwrap();
     assert_eq!(printed.out, "");
     assert_eq!(printed.note.as_deref(), Some("Nothing waits in namespace ml."));
+    let printed = ask_pending(client, &["-n", "default"]).await.unwrap();
+    assert!(printed.note.is_some_and(|note| note.contains("has not opted in")));
+}
+
+#[rstest]
+#[case::namespace(&["-n", "gone"], "there is no namespace \"gone\"")]
+#[case::queue(&["--queue", "gone"], "there is no queue \"gone\"")]
+#[tokio::test]
+async fn pending_in_what_is_not_there_is_not_found(#[case] args: &[&str], #[case] said: &str) {
+    let failure = ask_pending(client_of(view(), cluster()), args).await.unwrap_err();
+    assert_eq!(failure, Failure::NotFound(said.to_owned()));
+}
+
+#[tokio::test]
+async fn pending_of_a_queue_holds_what_waits_below_it() {
+    let client = client_of(view(), cluster());
+    let all = ask_pending(client.clone(), &["-A", "-o", "name"]).await.unwrap();
+    let of_org = ask_pending(client, &["-A", "-o", "name", "--queue", "org"]).await.unwrap();
+    assert_eq!(of_org, all);
+    assert_eq!(of_org.out.lines().count(), 3);
+}
+
+#[tokio::test]
+async fn pending_of_a_queue_that_is_gone_shows_what_still_names_it_and_says_so() {
+    let mut answers = cluster();
+    let none = json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "QueueList", "metadata": {}, "items": []});
+    answers.push(("/apis/tidegate.dev/v1alpha1/queues", none));
+    let args = ["--queue", "a", "-o", "name"];
+    let printed = ask_pending(client_of(view(), answers.clone()), &args).await.unwrap();
+    assert_eq!(printed.out.lines().count(), 2);
+    assert_eq!(printed.note.as_deref(), Some("Queue \"a\" does not exist."));
+    answers.push(("/apis/tidegate.dev/v1alpha1/queues", status(403, "no")));
+    let printed = ask_pending(client_of(view(), answers), &args).await.unwrap();
+    assert_eq!(printed.out.lines().count(), 2);
+    assert!(printed.note.is_some_and(|note| note.contains("tidegate-queue-viewer")));
+}
+
+#[tokio::test]
+async fn why_warns_first_and_says_what_holds_what_was_let_go() {
+    let mut view = view();
+    for row in view.groups.values_mut() {
+        let row = Arc::make_mut(row);
+        row.warnings = vec!["annotation tidegate.dev/gang=\"yes\" is ignored".into()];
+        let message = "pod x-head: 0/3 nodes are available".to_owned();
+        row.held = Some(Held { code: "Unschedulable", message });
+        row.wait = None;
+        row.counts.waiting = 250;
+    }
+    let args = ["pod/x-head", "-o", "wide"];
+    let printed = ask_why(client_of(view, cluster()), &args).await.unwrap();
+    let head: Vec<&str> = printed.out.lines().take(6).collect();
+    insta::assert_snapshot!(head.join("\n"), @r#"
+    RayJob/x -> RayCluster/x-abcde in namespace ml: Growing
+      let go, and not on a node: Unschedulable
+      pod x-head: 0/3 nodes are available
+
+    Warning:
+      annotation tidegate.dev/gang="yes" is ignored
+    "#);
+    assert!(printed.out.contains("249 more pods are not shown."), "{}", printed.out);
+}
+
+#[tokio::test]
+async fn a_wrong_opt_in_is_named_where_the_namespace_is_asked_about() {
+    let mut answers = cluster();
+    let wrong = namespace("default", &json!({"tidegate.dev/managed": "yes"}));
+    answers.push(("/api/v1/namespaces/default", wrong));
+    let args = ["rayjob/x", "-n", "default"];
+    let failure = ask_why(client_of(view(), answers), &args).await.unwrap_err().to_string();
+    assert!(failure.contains("tidegate.dev/managed=\"yes\" does not opt it in"), "{failure}");
 }
 
 #[tokio::test]

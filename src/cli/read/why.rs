@@ -6,10 +6,11 @@ use kube::Client;
 use crate::api::names::{SYSTEM_NAMESPACES, VISIBILITY_GROUP};
 use crate::cli::output::{Format, Printed, Table, machine, or_none};
 use crate::cli::{Connect, Failure};
-use crate::report::visibility::objects::{Explanation, Group, QueueStep, Wait};
+use crate::report::visibility::objects::{Explanation, Group, Pod, QueueStep, Wait};
 use crate::report::visibility::select::ObjectName;
 
 use super::lookup::{Found, Missing};
+use super::shape::shape;
 use super::{ago, amounts, ask, lookup, now};
 
 /// Groups explained at once; an object is rarely in more than one.
@@ -84,10 +85,15 @@ fn not_found(missing: &Missing, object: &ObjectName, namespace: &str) -> Failure
             object.kind
         ),
         Missing::Object => format!("there is no {name} in namespace {namespace:?}"),
-        Missing::OptIn if SYSTEM_NAMESPACES.contains(&namespace) => {
+        Missing::OptIn(_) if SYSTEM_NAMESPACES.contains(&namespace) => {
             format!("Tidegate never looks at namespace {namespace:?}: it is the system's")
         }
-        Missing::OptIn => format!(
+        Missing::OptIn(Some(value)) => format!(
+            "Tidegate does not look at namespace {namespace:?}: its label \
+             tidegate.dev/managed={value:?} does not opt it in, only \"true\" does: kubectl label \
+             namespace {namespace} --overwrite tidegate.dev/managed=true"
+        ),
+        Missing::OptIn(None) => format!(
             "Tidegate does not look at namespace {namespace:?}, which has not opted in: kubectl label \
              namespace {namespace} tidegate.dev/managed=true"
         ),
@@ -116,6 +122,7 @@ fn blocks(explanations: &[Explanation], wide: bool, now: i64) -> String {
 fn block(explanation: &Explanation, wide: bool, now: i64) -> String {
     let sections = [
         headline(explanation, now),
+        listed("Warning", &explanation.work.warnings),
         numbers(explanation),
         queues(explanation),
         ahead(explanation),
@@ -129,16 +136,18 @@ fn block(explanation: &Explanation, wide: bool, now: i64) -> String {
 
 fn headline(explanation: &Explanation, now: i64) -> String {
     let work = &explanation.work;
-    let mut chain = vec![format!("{}/{}", work.root.kind, work.root.name)];
-    chain.extend(work.chain.iter().cloned());
     let since = ago(explanation.metadata.creation_timestamp.as_deref(), now);
     let wait = match &work.wait {
         Some(wait) => format!("  waits for {since}: {}\n  {}\n", wait.reason, wait.message),
         None => String::new(),
     };
+    let held = match &work.held {
+        Some(held) => format!("  let go, and not on a node: {}\n  {}\n", held.reason, held.message),
+        None => String::new(),
+    };
     format!(
-        "{} in namespace {}: {}\n{wait}",
-        chain.join(" > "),
+        "{} in namespace {}: {}\n{wait}{held}",
+        shape(work),
         explanation.metadata.namespace,
         work.state
     )
@@ -205,17 +214,24 @@ fn ahead(explanation: &Explanation) -> String {
 
 /// The pods by name, when there is room for them.
 fn pods(explanation: &Explanation, wide: bool, now: i64) -> String {
+    if !wide {
+        return String::new();
+    }
     let table = Table {
-        headers: ["POD", "STATE", "AGE"],
-        narrow: 3,
-        rows: explanation
-            .pods
-            .iter()
-            .filter(|_| wide)
-            .map(|pod| [pod.name.clone(), pod.state.clone(), ago(Some(&pod.created), now)])
-            .collect(),
+        headers: ["POD", "STATE", "AGE", "HELD BY"],
+        narrow: 4,
+        rows: explanation.pods.iter().map(|pod| pod_row(pod, now)).collect(),
     };
-    table.render(wide)
+    let more = match explanation.pods_not_shown {
+        0 => String::new(),
+        more => format!("{more} more pods are not shown.\n"),
+    };
+    format!("{}{more}", table.render(wide))
+}
+
+fn pod_row(pod: &Pod, now: i64) -> [String; 4] {
+    let hindrance = pod.hindrance.clone().unwrap_or_default();
+    [pod.name.clone(), pod.state.clone(), ago(Some(&pod.created), now), hindrance]
 }
 
 fn listed(title: &str, lines: &[String]) -> String {

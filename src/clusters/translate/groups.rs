@@ -12,7 +12,7 @@ use super::tally::Tally;
 /// Placements of a group that its name and evidence are made from: the pods of
 /// one group differ little, and a Dask worker has a chain of its own.
 const FACES_SHOWN: usize = 16;
-/// Longest chain and longest evidence of a group.
+/// Sentences of a group's evidence.
 const LINES_SHOWN: usize = 32;
 
 /// Where a pod sits in its group.
@@ -140,14 +140,15 @@ impl Group {
     /// How people know the group.
     pub fn describe(&self, cluster: ClusterId) -> Option<GroupName> {
         let root = self.root()?;
-        let top = Arc::from(root.to_string());
-        let chains = self.shown().flat_map(|face| &face.chain).filter(|link| **link != top);
+        let top: Arc<str> = root.to_string().into();
+        let (own, others): (Vec<_>, Vec<_>) =
+            self.shown().map(path).partition(|path| path.contains(&top));
         let mut evidence = Vec::new();
         if let Some(queue) = self.recorded_queue() {
             evidence.push(format!("queue {queue}: kept since the first release").into());
         }
-        evidence.extend(self.disagreement());
         evidence.extend(self.shown().flat_map(|face| face.evidence.iter().cloned()));
+        let warnings = self.shown().flat_map(|face| face.warnings.iter().cloned());
         let joined = match &self.key {
             GroupKey::Named { name, .. } => Some(Arc::clone(name)),
             GroupKey::Run { .. } => None,
@@ -160,8 +161,9 @@ impl Group {
                 api_version: Arc::clone(&root.api_version),
                 kind: Arc::clone(&root.kind),
             },
-            chain: distinct(chains.cloned()),
-            evidence: distinct(evidence.into_iter()),
+            chains: distinct(own.into_iter().chain(others)),
+            evidence: lines(evidence.into_iter()),
+            warnings: lines(self.disagreement().into_iter().chain(warnings)),
         })
     }
 
@@ -212,15 +214,37 @@ impl Group {
     }
 }
 
-/// The first few different lines, in order.
-fn distinct(lines: impl Iterator<Item = Arc<str>>) -> Vec<Arc<str>> {
-    let mut kept: Vec<Arc<str>> = Vec::new();
-    for line in lines {
-        if kept.len() < LINES_SHOWN && !kept.contains(&line) {
-            kept.push(line);
+/// The chain of a pod with its root, which may be the pod itself or be known from the
+/// record of a release only.
+fn path(placement: &Placement) -> Vec<Arc<str>> {
+    let root: Arc<str> = placement.root.to_string().into();
+    let mut path = placement.chain.clone();
+    if !path.contains(&root) {
+        path.push(root);
+    }
+    path
+}
+
+/// Different ones, in order.
+fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    let mut kept: Vec<T> = Vec::new();
+    for one in all {
+        if !kept.contains(&one) {
+            kept.push(one);
         }
     }
     kept
+}
+
+/// The first few different lines, in order; the last says when there are more.
+fn lines(all: impl Iterator<Item = Arc<str>>) -> Vec<Arc<str>> {
+    let mut lines = distinct(all);
+    if lines.len() > LINES_SHOWN {
+        let more = lines.len() - LINES_SHOWN;
+        lines.truncate(LINES_SHOWN);
+        lines.push(format!("and {more} more that are not shown").into());
+    }
+    lines
 }
 
 pub(super) fn address(cluster: ClusterId, key: &ObjectKey) -> Address {

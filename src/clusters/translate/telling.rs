@@ -132,6 +132,11 @@ impl Translator {
             let name = Name::Pod(id, address(self.cluster, &record.facts.key));
             self.out.inputs.push(Input::Name(name));
         }
+        // What was said of a pod is taken back once it has a node or has ended.
+        let hindrance = record.facts.hindrance.clone();
+        if hindrance.is_some() || pod.told.is_some_and(|told| told.state.is_released()) {
+            self.out.inputs.push(Input::Name(Name::Hindrance(id, hindrance)));
+        }
         if let Some(pod) = self.pods.get_mut(&id) {
             pod.told = Some(told);
         }

@@ -77,6 +77,9 @@ pub struct Explanation {
     /// Its pods in order of release, at most 200.
     #[serde(default)]
     pub pods: Vec<Pod>,
+    /// Pods beyond those.
+    #[serde(default)]
+    pub pods_not_shown: u64,
     /// Where queue and size came from, and what could not be read.
     #[serde(default)]
     pub evidence: Vec<String>,
@@ -115,9 +118,10 @@ pub struct ListMetadata {
 pub struct Work {
     /// The object at the top of the owner chain.
     pub root: Root,
-    /// Objects between the root and the pods, top first, as `Kind/name`.
+    /// Different owner chains of its pods, top first, as `Kind/name`. They hold the root and
+    /// what starts such roots above it; without a common top they were joined by annotation.
     #[serde(default)]
-    pub chain: Vec<String>,
+    pub chains: Vec<Vec<String>>,
     /// The queue that pays; absent while none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
@@ -141,6 +145,12 @@ pub struct Work {
     /// Why its next pods wait; absent when none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Wait>,
+    /// Why pods that were let go have no node; absent when all have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Held>,
+    /// What somebody wrote that means nothing and is ignored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// The object at the top of an owner chain.
@@ -201,6 +211,15 @@ pub struct Wait {
     pub pods_ahead: u64,
 }
 
+/// Why pods that were let go have no node, as the first of them says it.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// `OtherGate`, `Unschedulable`, or `Scheduling` while no scheduler said anything.
+    pub reason: String,
+    /// The pod, and the gates of others or the message of its condition `PodScheduled`.
+    pub message: String,
+}
+
 /// One queue between a group and the top of the tree.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -248,4 +267,7 @@ pub struct Pod {
     pub state: String,
     /// Its creation time (RFC 3339).
     pub created: String,
+    /// What keeps it from a node, if it was let go and somebody said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hindrance: Option<String>,
 }

@@ -39,17 +39,18 @@ struct Row {
 }
 
 /// Name, description, and whether it takes `-o wide` to see it.
-const COLUMNS: [(&str, &str, bool); 10] = [
+const COLUMNS: [(&str, &str, bool); 11] = [
     ("Name", "Kind and name of the root, and a few digits of its uid.", false),
     ("Queue", "The queue that pays.", false),
     ("State", "Where the group stands.", false),
-    ("Pods", "Pods on a node, of all whose objects exist.", false),
-    ("Reason", "Why its next pods wait, in one word.", false),
+    ("Pods", "Pods that are on a node or have ended, of all whose objects exist.", false),
+    ("Reason", "Why its next pods wait, else why those let go have no node, in one word.", false),
     ("Age", "Since the creation of the pod that has waited longest.", false),
     ("Priority", "Priority of its first waiting pod.", true),
     ("Asks", "What its first waiting pod, or its gang, asks.", true),
     ("Ahead", "Groups of the same queue that go first.", true),
     ("Root", "The object at the top of the owner chain.", true),
+    ("Warning", "What somebody wrote that means nothing and is ignored.", true),
 ];
 
 /// Groups with their namespaces as a table at the time `now` (ms since the epoch).
@@ -86,19 +87,26 @@ fn column((name, description, wide): (&'static str, &'static str, bool)) -> Colu
 fn cells(group: &GroupRow, now: i64) -> [Value; COLUMNS.len()] {
     let wait = group.wait.as_ref();
     let counts = group.counts;
-    let total = counts.waiting + counts.released + counts.running + counts.ended;
+    let placed = counts.running + counts.ended;
+    let total = counts.waiting + counts.released + placed;
+    let held = group.held.as_ref().map_or("", |held| held.code);
     [
         json!(&*group.name),
         json!(group.queue.as_deref().unwrap_or("<none>")),
         json!(group.state.as_str()),
-        json!(format!("{}/{total}", counts.running)),
-        json!(wait.map_or("", |wait| wait.code)),
+        json!(format!("{placed}/{total}")),
+        json!(wait.map_or(held, |wait| wait.code)),
         json!(human(now - group.since)),
         json!(group.priority),
         json!(listed(&group.asks)),
         json!(wait.map_or(0, |wait| wait.groups_ahead)),
         json!(format!("{}/{}", group.root.kind, group.root.address.name)),
+        json!(warnings(group)),
     ]
+}
+
+fn warnings(group: &GroupRow) -> String {
+    if group.warnings.is_empty() { "<none>".to_owned() } else { group.warnings.join("; ") }
 }
 
 fn listed(amounts: &Amounts) -> String {

@@ -184,6 +184,7 @@ pub struct Mirror {
     pub groups: BTreeMap<GroupId, GroupConfig>,
     pub pod_names: BTreeMap<PodId, String>,
     pub pods: BTreeMap<PodId, PodConfig>,
+    pub hindrances: BTreeMap<PodId, String>,
     pub synced: usize,
 }
 
@@ -213,6 +214,13 @@ impl Mirror {
             }
             Name::Pod(id, address) => {
                 self.pod_names.insert(id, format!("{}/{}", address.namespace, address.name));
+            }
+            Name::Hindrance(id, why) => {
+                assert!(self.pod_names.contains_key(&id), "a pod is hindered before its name");
+                match why {
+                    Some(why) => drop(self.hindrances.insert(id, why.to_string())),
+                    None => drop(self.hindrances.remove(&id)),
+                }
             }
         }
     }
@@ -254,6 +262,7 @@ impl Mirror {
             Event::PodRemoved(id) => {
                 let pod = self.pods.remove(&id).expect("an unknown pod is gone");
                 self.pod_names.remove(&id);
+                self.hindrances.remove(&id);
                 self.forget_if_empty(pod.group);
             }
             Event::Synced(_) => self.synced += 1,
@@ -311,15 +320,18 @@ impl Mirror {
             lines.insert(format!("foreign {} {}", self.node_names[id], self.amounts(load)));
         }
         for (id, pod) in &self.pods {
-            lines.insert(format!("pod {} {}", self.pod_names[id], self.pod_text(pod)));
+            let hindrance = self.hindrances.get(id);
+            let text = self.pod_text(pod);
+            lines.insert(format!("pod {} {text} {hindrance:?}", self.pod_names[id]));
         }
         for group in self.groups.keys() {
             let name = &self.group_names[group];
             lines.insert(format!(
-                "group {} {:?} {:?}",
+                "group {} {:?} {:?} {:?}",
                 self.group(*group),
-                name.chain,
-                name.evidence
+                name.chains,
+                name.evidence,
+                name.warnings
             ));
         }
         lines.insert(format!("synced {}", self.synced));
@@ -456,5 +468,16 @@ impl Bench {
     pub fn evidence(&self) -> Vec<String> {
         let names = self.mirror.group_names.values();
         names.flat_map(|name| name.evidence.iter().map(ToString::to_string)).collect()
+    }
+
+    pub fn warnings(&self) -> Vec<String> {
+        let names = self.mirror.group_names.values();
+        names.flat_map(|name| name.warnings.iter().map(ToString::to_string)).collect()
+    }
+
+    /// Owner chains of all groups, each on one line.
+    pub fn chains(&self) -> Vec<String> {
+        let names = self.mirror.group_names.values();
+        names.flat_map(|name| name.chains.iter().map(|chain| chain.join(" "))).collect()
     }
 }

@@ -350,7 +350,41 @@ fn trees_joined_by_name_are_paid_by_the_queue_of_the_oldest_pod() {
             "ns/young: Gated in Pod/old for a AtLeast(2)"
         ]
     );
-    assert!(bench.evidence().iter().any(|sentence| sentence.contains("different queues (a, b)")));
+    assert!(bench.warnings().iter().any(|sentence| sentence.contains("different queues (a, b)")));
+    assert_eq!(bench.chains(), ["Pod/old", "Pod/young"]);
+}
+
+#[test]
+fn chains_hold_what_starts_runs_above_the_root() {
+    let mut bench = Bench::furnished();
+    let schedule = json!({"schedule": "* * * * *"});
+    bench.owner(&owner("CronJob/night").set("/spec", schedule));
+    bench.owner(&owner("Job/night-1").by("CronJob/night"));
+    bench.managed(&pod("a").by("Job/night-1"));
+    bench.answer_all();
+    assert_eq!(bench.pods(), ["ns/a: Gated in Job/night-1 for house Units"]);
+    assert_eq!(bench.chains(), ["CronJob/night Job/night-1"]);
+}
+
+#[test]
+fn what_keeps_a_pod_from_a_node_is_told_until_it_has_one() {
+    let mut bench = Bench::furnished();
+    let said = |bench: &Bench| bench.mirror.hindrances.values().cloned().collect::<Vec<_>>();
+    let two = json!([{"name": "tidegate.dev/queue"}, {"name": "example.com/a"}]);
+    bench.managed(&pod("a").set("/spec/schedulingGates", two));
+    assert_eq!(said(&bench), [""; 0], "our own gate says why by itself");
+    let foreign = json!([{"name": "example.com/a"}, {"name": "example.com/b"}]);
+    bench.managed(&pod("a").set("/spec/schedulingGates", foreign));
+    let gates = "held by scheduling gates of others: example.com/a, example.com/b";
+    assert_eq!(said(&bench), [gates]);
+    let condition = |status: &str| json!([{"type": "PodScheduled", "status": status, "message": "0/3 nodes are available"}]);
+    let open = pod("a").released("house", "Pod/a");
+    bench.managed(&open);
+    assert_eq!(said(&bench), [""; 0], "no scheduler has said anything");
+    bench.managed(&open.clone().set("/status/conditions", condition("False")));
+    assert_eq!(said(&bench), ["0/3 nodes are available"]);
+    bench.managed(&open.on("n").set("/status/conditions", condition("False")));
+    assert_eq!(said(&bench), [""; 0], "a condition lags behind the node");
 }
 
 #[test]

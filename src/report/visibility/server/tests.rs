@@ -8,6 +8,7 @@ use super::super::access::AccessError;
 use super::super::objects::{Explanation, Group, GroupList, Work};
 use super::*;
 use crate::report::tests::{NOW, view};
+use crate::view::{Counts, GroupState, Held};
 
 const GROUP_PATH: &str = "/apis/visibility.tidegate.dev/v1alpha1";
 const KUBECTL: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
@@ -70,9 +71,13 @@ fn names(body: &str) -> Vec<String> {
 
 /// A `Table` as kubectl prints it.
 async fn printed(user: &str, path: &str) -> String {
+    printed_of(view(), user, path).await
+}
+
+async fn printed_of(view: View, user: &str, path: &str) -> String {
     let mut request = request(user, path);
     request.headers_mut().insert("accept", KUBECTL.parse().unwrap());
-    let (_, body) = send(app(view()), request).await;
+    let (_, body) = send(app(view), request).await;
     let table: Value = serde_json::from_str(&body).unwrap();
     let line = |cells: &Value, of: fn(&Value) -> Value| {
         let cells = cells.as_array().unwrap().iter().map(of).map(|cell| match cell {
@@ -92,12 +97,33 @@ async fn printed(user: &str, path: &str) -> String {
 #[tokio::test]
 async fn kubectl_gets_a_table() {
     insta::assert_snapshot!(printed("ann", "/namespaces/ml/groups?limit=500").await, @r#"
-    Name | Queue | State | Pods | Reason | Age | Priority | Asks | Ahead | Root
-    rayjob-x-1f2e | a | Growing | 1/4 | QueueLimit | 90s | 10 | cpu=2,memory=4Gi | 2 | RayJob/x
+    Name | Queue | State | Pods | Reason | Age | Priority | Asks | Ahead | Root | Warning
+    rayjob-x-1f2e | a | Growing | 1/4 | QueueLimit | 90s | 10 | cpu=2,memory=4Gi | 2 | RayJob/x | <none>
       object {"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"creationTimestamp":"2026-11-30T19:42:24Z","name":"rayjob-x-1f2e","namespace":"ml"}}
-    rayjob-y-1f2e | a | Growing | 1/4 | QueueLimit | 90s | 10 | cpu=2,memory=4Gi | 2 | RayJob/y
+    rayjob-y-1f2e | a | Growing | 1/4 | QueueLimit | 90s | 10 | cpu=2,memory=4Gi | 2 | RayJob/y | <none>
       object {"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadata","metadata":{"creationTimestamp":"2026-11-30T19:42:24Z","name":"rayjob-y-1f2e","namespace":"ml"}}
     "#);
+}
+
+#[tokio::test]
+async fn a_group_that_has_ended_is_whole_and_one_that_is_held_says_by_what() {
+    let mut view = view();
+    for ((_, name), row) in &mut view.groups {
+        let row = Arc::make_mut(row);
+        row.wait = None;
+        if &**name == "rayjob-x-1f2e" {
+            (row.state, row.counts) = (GroupState::Ended, Counts { ended: 8, ..Counts::default() });
+        } else {
+            row.counts = Counts { released: 1, running: 2, ended: 1, waiting: 0 };
+            row.held = Some(Held { code: "OtherGate", message: String::new() });
+            row.warnings = vec!["a is ignored".into(), "b is ignored".into()];
+        }
+    }
+    let table = printed_of(view, "ann", "/namespaces/ml/groups?includeObject=None").await;
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("rayjob")).collect();
+    assert!(rows[0].contains("| Ended | 8/8 |  | 90s |"), "{table}");
+    assert!(rows[1].contains("| 3/4 | OtherGate | 90s |"), "{table}");
+    assert!(rows[1].ends_with("| a is ignored; b is ignored"), "{table}");
 }
 
 #[tokio::test]
@@ -133,8 +159,11 @@ async fn a_group_has_its_root_its_numbers_and_why_it_waits() {
         "name": "x",
         "uid": "0b7f2a3c-1f2e-4c9d-9d3e-5a6b7c8d9e0f"
       },
-      "chain": [
-        "RayCluster/x-abcde"
+      "chains": [
+        [
+          "RayJob/x",
+          "RayCluster/x-abcde"
+        ]
       ],
       "queue": "a",
       "state": "Growing",
@@ -191,7 +220,7 @@ async fn an_explanation_has_the_path_of_queues_the_pods_and_the_evidence() {
         "name": "",
         "uid": ""
       },
-      "chain": [],
+      "chains": [],
       "state": "",
       "minCount": 0,
       "priority": 0,
@@ -234,6 +263,7 @@ async fn an_explanation_has_the_path_of_queues_the_pods_and_the_evidence() {
           "created": "2026-11-30T19:42:24Z"
         }
       ],
+      "podsNotShown": 2,
       "evidence": [
         "queue: label tidegate.dev/queue on RayJob/train"
       ],
