@@ -47,6 +47,7 @@ fn status(
         share: row.share_per_mille,
         oldest: row.oldest,
         ready: row.problem.clone().map_or(Ok(()), Err),
+        releasing: row.paused.map_or(Ok(()), Err),
         over_limit: over_limit(queue, names),
         beyond_capacity: beyond_capacity(queue, engine, names),
     })

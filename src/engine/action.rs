@@ -72,6 +72,8 @@ pub struct QueueStatus {
     pub oldest: Option<Millis>,
     /// `Err` says in a sentence why nothing may start.
     pub ready: Result<(), (&'static str, String)>,
+    /// `Err` says in a word and a sentence why no gate is opened for what waits.
+    pub releasing: Result<(), (&'static str, &'static str)>,
     /// A sentence when more is charged than the limit allows.
     pub over_limit: Option<String>,
     /// A sentence when more is guaranteed than there is.

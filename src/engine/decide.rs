@@ -13,7 +13,7 @@ use std::ops::Bound;
 use super::model::{Assignment, Gang, GroupId, Millis, Order, PodId, QueueId, Uid, Vector};
 use super::reason::{Reason, Shortage};
 use super::share::Fraction;
-use super::world::{Engine, Group, Place, ReleaseState, SETTLE, Turn};
+use super::world::{Engine, Group, Place, Pod, ReleaseState, SETTLE, Turn};
 
 /// Costs of which it is remembered whether a node is large enough.
 const WIDEST_REMEMBERED: usize = 65_536;
@@ -223,6 +223,9 @@ impl Engine {
         if !self.synced.contains(&group.config.cluster) {
             return Err(Some(Reason::ClusterNotSynced));
         }
+        if let Some(&pause) = self.paused.get(&group.config.cluster) {
+            return Err(Some(Reason::ReleasesPaused(pause)));
+        }
         let together = together(group, self.now).map_err(|reason| {
             if let Reason::Settling { until } = reason {
                 self.wake = Some(earlier(self.wake, until));
@@ -362,10 +365,11 @@ impl Engine {
         reason
     }
 
-    /// Why a group's next pods wait.
+    /// Why a group's next pods wait, or those that were decided and not let go yet.
     pub(super) fn reason(&self, group: &Group) -> Option<Reason> {
+        let paused = || self.paused.get(&group.config.cluster).copied().map(Reason::ReleasesPaused);
         if group.waiting.is_empty() {
-            return None;
+            return paused().filter(|_| self.is_being_written(group));
         }
         let standing = match group.config.queue {
             Assignment::Unresolved => Some(Reason::ResolvingOwners),
@@ -380,7 +384,13 @@ impl Engine {
         if !self.synced.contains(&group.config.cluster) {
             return Some(standing.unwrap_or(Reason::ClusterNotSynced));
         }
-        Some(standing.or_else(|| self.behind(group)).or(group.refusal).unwrap_or(Reason::NextRound))
+        let round = || self.behind(group).or(group.refusal).unwrap_or(Reason::NextRound);
+        Some(standing.or_else(paused).unwrap_or_else(round))
+    }
+
+    fn is_being_written(&self, group: &Group) -> bool {
+        let mut started = group.started.iter().filter_map(|pod| self.pods.get(pod));
+        started.any(Pod::is_being_written)
     }
 
     /// Whether a strict queue was closed by a group ahead of this one.

@@ -41,6 +41,34 @@ pub enum Event {
     Outcome(PodId, Outcome),
     /// All first lists of a cluster are in: it may be decided on.
     Synced(ClusterId),
+    /// The writer stopped opening gates in a cluster: nothing more is decided there.
+    Paused(ClusterId, Pause),
+    /// The writer takes releases of a cluster again.
+    Resumed(ClusterId),
+}
+
+/// Since when and why no gate is opened in a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// When it began.
+    pub since: Millis,
+    /// What the apiserver suffers from.
+    pub cause: Trouble,
+}
+
+/// What an apiserver, or the store behind it, suffers from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It asks for less: 429, 503, 504.
+    Overloaded,
+    /// It does not answer: cut, refused or out of time.
+    NoAnswer,
+    /// It answers with errors of its own: 401, 5xx.
+    Failing,
+    /// It answers, but each answer takes seconds.
+    Slow,
+    /// Its store is full and takes no write.
+    StoreFull,
 }
 
 /// A queue's configuration; unlisted resources are not limited.

@@ -1,5 +1,6 @@
 //! Why work waits: one closed list, with numbers.
 
+use super::event::{Pause, Trouble};
 use super::model::{Forbidden, Millis, QueueId, ResourceId};
 
 /// Why a group's next pods are not let go.
@@ -48,6 +49,8 @@ pub enum Reason {
         /// Not before this time.
         retry_at: Millis,
     },
+    /// No gate is opened in its cluster while the apiserver suffers.
+    ReleasesPaused(Pause),
     /// More work was at hand than one round decides; it goes on at once.
     NextRound,
 }
@@ -95,11 +98,12 @@ impl Reason {
             Self::NoUsableNode(_) => "NoUsableNode",
             Self::BehindInStrictQueue(_) => "BehindInStrictQueue",
             Self::ReleaseRefused { .. } => "ReleaseRefused",
+            Self::ReleasesPaused(_) => "ReleasesPaused",
             Self::NextRound => "NextRound",
         }
     }
 
-    /// Whether it says only that nothing is known yet.
+    /// Whether it says nothing of the work itself: it was not looked at in full.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         matches!(
@@ -107,6 +111,7 @@ impl Reason {
             Self::ClusterNotSynced
                 | Self::ResolvingOwners
                 | Self::Settling { .. }
+                | Self::ReleasesPaused(_)
                 | Self::NextRound
         )
     }
@@ -123,5 +128,19 @@ impl Reason {
                 | Self::LargerThanQueue(..)
                 | Self::LargerThanAnyNode(_)
         )
+    }
+}
+
+impl Trouble {
+    /// The cause in one word, stable for machines.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Overloaded => "ApiserverOverloaded",
+            Self::NoAnswer => "ApiserverSilent",
+            Self::Failing => "ApiserverFailing",
+            Self::Slow => "ApiserverSlow",
+            Self::StoreFull => "StoreFull",
+        }
     }
 }

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::event::{Event, GroupConfig, NodeConfig, Outcome, PodConfig, QueueConfig};
+use super::event::{
+    Event, GroupConfig, NodeConfig, Outcome, Pause, PodConfig, QueueConfig, Trouble,
+};
 use super::*;
 
 const CPU: ResourceId = ResourceId::CPU;
@@ -207,6 +209,33 @@ fn a_late_watch_event_that_still_shows_the_gate_does_not_release_twice() {
     world.apply(Event::Outcome(pod, Outcome::Released));
     world.see(pod, PodState::Gated);
     assert_eq!(world.decide(), []);
+}
+
+#[test]
+fn while_releases_are_paused_nothing_is_decided_and_what_was_decided_says_so_too() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(2000));
+    let pause = Pause { since: 3_000, cause: Trouble::NoAnswer };
+    let why = Some(Reason::ReleasesPaused(pause));
+    let (sent, open) = (world.single(queue, |_| {}), world.single(queue, |_| {}));
+    assert_eq!(world.decide(), [sent, open]);
+    world.apply(Event::Outcome(open, Outcome::Released));
+    world.apply(Event::Paused(HERE, pause));
+    world.see(open, PodState::Ended);
+    let waits = world.single(queue, |_| {});
+    assert_eq!(world.decide(), []);
+    assert_eq!([sent, open, waits].map(|pod| world.reason(pod)), [why, None, why]);
+    world.apply(Event::Resumed(HERE));
+    assert_eq!((world.reason(sent), world.decide()), (None, vec![waits]));
+}
+
+#[test]
+fn what_would_wait_anyhow_says_that_and_not_that_releases_are_paused() {
+    let mut world = World::new(100_000);
+    let held = world.queue(1, |q| q.hold = true);
+    let pod = world.single(held, |_| {});
+    world.apply(Event::Paused(HERE, Pause { since: 0, cause: Trouble::StoreFull }));
+    assert_eq!((world.decide(), world.code(pod)), (vec![], "QueueStopped"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::books::{Books, Charge};
-use super::event::{Event, GroupConfig, NodeConfig, Outcome, PodConfig, QueueConfig};
+use super::event::{Event, GroupConfig, NodeConfig, Outcome, Pause, PodConfig, QueueConfig};
 use super::model::{
     Assignment, ClusterId, Gang, GroupId, Millis, NodeId, PodId, PodState, QueueId, Uid, Vector,
 };
@@ -33,6 +33,7 @@ pub struct Engine {
     pub(super) lines: BTreeMap<QueueId, BTreeSet<Place>>,
     pub(super) books: Books,
     pub(super) synced: BTreeSet<ClusterId>,
+    pub(super) paused: BTreeMap<ClusterId, Pause>,
     pub(super) decided: u64,
     pub(super) dirty: bool,
     pub(super) wake: Option<Millis>,
@@ -152,6 +153,11 @@ impl Pod {
         self.config.state == PodState::Gated && self.release == ReleaseState::None
     }
 
+    /// Decided, and whether its gate is open is not known yet.
+    pub(super) fn is_being_written(&self) -> bool {
+        self.config.state == PodState::Gated && self.release == ReleaseState::Sent
+    }
+
     /// Whether we let it go, or somebody else did.
     fn has_started(&self) -> bool {
         matches!(self.release, ReleaseState::Sent | ReleaseState::Done)
@@ -192,6 +198,8 @@ impl Engine {
             Event::Synced(cluster) => {
                 self.synced.insert(cluster);
             }
+            Event::Paused(cluster, pause) => drop(self.paused.insert(cluster, pause)),
+            Event::Resumed(cluster) => drop(self.paused.remove(&cluster)),
         }
     }
 

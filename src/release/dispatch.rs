@@ -9,15 +9,17 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use kube::Client;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::action::{Action, Notice, QueueStatus, Release};
-use crate::engine::event::{Event, Input, Outcome};
+use crate::engine::event::{Event, Input, Outcome, Pause};
 use crate::engine::{ClusterId, Millis, PodId};
 
 use super::counters::{Counters, count};
 use super::error::ReleaseError;
 use super::lane::{Attempt, Finished, Lane, Limits, Next};
+use super::pace::millis;
 use super::time::Clock;
 use super::{Writer, ungate};
 
@@ -26,7 +28,13 @@ const OUTBOX: usize = 1_024;
 /// Shortest time between two warnings about refusals.
 const WARN_EVERY: Millis = 10_000;
 
-type Done = (ClusterId, Attempt, Result<(), ReleaseError>);
+/// How a PATCH ended, and after how long.
+struct Done {
+    cluster: ClusterId,
+    attempt: Attempt,
+    result: Result<(), ReleaseError>,
+    took: Duration,
+}
 
 /// All releases of all clusters.
 pub(super) struct Dispatch {
@@ -43,6 +51,8 @@ pub(super) struct Dispatch {
     clock: Clock,
     counters: Arc<Counters>,
     warn_at: Millis,
+    /// Clusters whose pause the control loop was told of.
+    paused: BTreeMap<ClusterId, Pause>,
 }
 
 impl Dispatch {
@@ -72,6 +82,7 @@ impl Dispatch {
             clock,
             counters,
             warn_at: Millis::MIN,
+            paused: BTreeMap::new(),
         }
     }
 
@@ -134,28 +145,59 @@ impl Dispatch {
     /// Sends what may be sent now; how long until more may be.
     fn start(&mut self) -> Option<Millis> {
         let now = self.now();
-        let mut wake = None::<Millis>;
-        for (&cluster, client) in &self.clients {
-            let Some(lane) = self.lanes.get_mut(&cluster) else { continue };
-            loop {
-                match lane.next(now) {
-                    Next::Start(attempt) => {
-                        count(&self.counters.patches);
-                        let (client, epoch, limit) = (client.clone(), self.epoch, self.timeout);
-                        self.in_flight.push(Box::pin(async move {
-                            let result = ungate::open(client, &attempt.release, epoch, limit).await;
-                            (cluster, attempt, result)
-                        }));
-                    }
-                    Next::At(at) => {
-                        wake = Some(wake.map_or(at, |wake| wake.min(at)));
-                        break;
-                    }
-                    Next::Idle => break,
-                }
-            }
+        let clusters: Vec<ClusterId> = self.lanes.keys().copied().collect();
+        let wake = clusters.into_iter().filter_map(|cluster| {
+            let wake = self.start_in(cluster, now);
+            self.tell_pause(cluster, now);
+            wake
+        });
+        wake.min().map(|wake| wake.saturating_sub(now))
+    }
+
+    fn start_in(&mut self, cluster: ClusterId, now: Millis) -> Option<Millis> {
+        let client = self.clients.get(&cluster)?;
+        let lane = self.lanes.get_mut(&cluster)?;
+        loop {
+            let attempt = match lane.next(now) {
+                Next::Start(attempt) => attempt,
+                Next::At(at) => return Some(at),
+                Next::Idle => return None,
+            };
+            count(&self.counters.patches);
+            let (client, epoch, limit) = (client.clone(), self.epoch, self.timeout);
+            self.in_flight.push(Box::pin(async move {
+                let began = Instant::now();
+                let result = ungate::open(client, &attempt.release, epoch, limit).await;
+                Done { cluster, attempt, result, took: began.elapsed() }
+            }));
         }
-        wake.map(|wake| wake.saturating_sub(now))
+    }
+
+    /// Tells the control loop, the log and the metrics when releases stop or go on.
+    fn tell_pause(&mut self, cluster: ClusterId, now: Millis) {
+        let Some(lane) = self.lanes.get(&cluster) else { return };
+        let (phase, window) = lane.standing(now);
+        self.counters.set_flow(cluster, phase, window);
+        let (pause, told) = (lane.pause(), self.paused.get(&cluster).copied());
+        if pause == told {
+            return;
+        }
+        let (id, state) = (cluster.0, phase.code());
+        let event = match (pause, told) {
+            (Some(pause), _) => {
+                count(&self.counters.pauses);
+                self.paused.insert(cluster, pause);
+                tracing::warn!(cluster = id, state, cause = pause.cause.code(), "releases_paused");
+                Event::Paused(cluster, pause)
+            }
+            (None, told) => {
+                self.paused.remove(&cluster);
+                let millis = told.map_or(0, |told| now.saturating_sub(told.since));
+                tracing::info!(cluster = id, state, millis, "releases_resumed");
+                Event::Resumed(cluster)
+            }
+        };
+        self.outbox.push_back(Input::Event(event));
     }
 
     async fn accept(&mut self, action: Action, stop: &CancellationToken) {
@@ -192,10 +234,11 @@ impl Dispatch {
         }
     }
 
-    fn finish(&mut self, (cluster, attempt, result): Done) {
+    fn finish(&mut self, done: Done) {
+        let Done { cluster, attempt, result, took } = done;
         let (now, pod) = (self.now(), attempt.release.pod);
         let Some(lane) = self.lanes.get_mut(&cluster) else { return };
-        match lane.finish(now, attempt, result) {
+        match lane.finish(now, attempt, result, millis(took)) {
             Finished::Outcome(outcome) => self.report(pod, outcome),
             Finished::Retried(error) => {
                 count(&self.counters.retries);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::engine::event::Trouble;
+
 /// Longest text of somebody else that is kept, in bytes.
 const MESSAGE_BYTES: usize = 512;
 /// Longest wait a server may ask for.
@@ -71,9 +73,14 @@ impl ReleaseError {
         }
     }
 
-    /// Whether the apiserver as a whole, not this one write, is in trouble.
-    pub(super) fn is_overload(&self) -> bool {
-        matches!(self, Self::Overloaded { .. } | Self::NoAnswer(_))
+    /// What the apiserver as a whole, not this one write, suffers from.
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        match self {
+            Self::Overloaded { .. } => Some(Trouble::Overloaded),
+            Self::NoAnswer(_) => Some(Trouble::NoAnswer),
+            Self::Failed { code, message } => failing(*code, message),
+            _ => None,
+        }
     }
 
     /// How long the apiserver asked to wait.
@@ -127,6 +134,18 @@ pub(super) fn classify(answer: Answer<'_>) -> ReleaseError {
         // the apiserver answered.
         401 | 404 | 408 | 409 | 500..=599 => ReleaseError::Failed { code, message: cut(message) },
         _ => ReleaseError::Refused { code, message: cut(message) },
+    }
+}
+
+/// A webhook that fails, fails for its own pods only; what it says is its own affair. A
+/// conflict or a slow body is this write's.
+fn failing(code: u16, message: &str) -> Option<Trouble> {
+    match code {
+        500 if message.contains("webhook") => None,
+        // etcd's words, passed on by the apiserver: the alarm NOSPACE is raised.
+        500..=599 if message.contains("database space exceeded") => Some(Trouble::StoreFull),
+        401 | 404 | 500..=599 => Some(Trouble::Failing),
+        _ => None,
     }
 }
 
@@ -200,17 +219,34 @@ mod tests {
     }
 
     #[rstest]
-    #[case(401, "Unauthorized")]
-    #[case(404, "")]
-    #[case(408, "")]
-    #[case(409, "Conflict")]
-    #[case(500, "InternalError")]
-    #[case(502, "")]
-    fn a_failure_is_repeated_at_the_same_pace(#[case] code: u16, #[case] reason: &str) {
-        let error = means(code, reason, "text");
-        assert_eq!(error, ReleaseError::Failed { code, message: "text".to_owned() });
-        assert_eq!(error.handling(), Handling::Retry);
-        assert!(!error.is_overload());
+    #[case(408, "", "text")]
+    #[case(409, "Conflict", "text")]
+    #[case(500, "InternalError", "failed calling webhook \"x\": context deadline exceeded")]
+    #[case(500, "InternalError", "admission webhook \"x\" denied: database space exceeded")]
+    fn a_failure_of_one_write_is_repeated_at_the_same_pace(
+        #[case] code: u16,
+        #[case] reason: &str,
+        #[case] text: &str,
+    ) {
+        let error = means(code, reason, text);
+        assert_eq!(error, ReleaseError::Failed { code, message: text.to_owned() });
+        assert_eq!((error.handling(), error.trouble()), (Handling::Retry, None));
+    }
+
+    #[rstest]
+    #[case(401, "Unauthorized", "text", Trouble::Failing)]
+    #[case(404, "", "page not found", Trouble::Failing)]
+    #[case(500, "InternalError", "etcdserver: request timed out", Trouble::Failing)]
+    #[case(502, "", "bad gateway", Trouble::Failing)]
+    #[case(500, "", "etcdserver: mvcc: database space exceeded", Trouble::StoreFull)]
+    fn a_failure_of_the_apiserver_is_repeated_slower(
+        #[case] code: u16,
+        #[case] reason: &str,
+        #[case] text: &str,
+        #[case] trouble: Trouble,
+    ) {
+        let error = means(code, reason, text);
+        assert_eq!((error.handling(), error.trouble()), (Handling::Retry, Some(trouble)));
     }
 
     #[rstest]
@@ -221,7 +257,7 @@ mod tests {
         let error = means(code, reason, "later");
         assert_eq!(error, ReleaseError::Overloaded { code, after: None });
         assert_eq!(error.handling(), Handling::Retry);
-        assert!(error.is_overload());
+        assert_eq!(error.trouble(), Some(Trouble::Overloaded));
     }
 
     #[test]

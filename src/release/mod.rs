@@ -10,15 +10,18 @@
 //! object, write one without its uid, or wait for the control loop while the
 //! control loop may wait for it.
 
+mod circuit;
 mod counters;
 mod dispatch;
 mod error;
 mod lane;
+mod latency;
 mod notice;
 mod pace;
 mod status;
 #[cfg(test)]
 mod tests;
+mod throttle;
 mod time;
 mod ungate;
 
@@ -36,7 +39,8 @@ use crate::engine::action::Action;
 use crate::engine::event::Input;
 use crate::engine::{ClusterId, Millis};
 
-pub use counters::{Counters, Counts};
+pub use circuit::Phase;
+pub use counters::{Counters, Counts, Flow};
 pub use error::{Handling, ReleaseError};
 pub use pace::Backoff;
 pub use time::Clock;
@@ -55,9 +59,11 @@ pub struct Settings {
     pub instance: Option<String>,
     /// Release patches in flight at once towards one cluster, at most.
     pub in_flight: u32,
-    /// Patches for one release before it is handed back.
+    /// Patches for one release before it is handed back; those that failed because the
+    /// apiserver suffers do not count.
     pub tries: u32,
-    /// Longest wait for the answer to one PATCH.
+    /// Longest wait for the answer to one PATCH. Longer than the ten seconds that an
+    /// admission webhook may take by default: a webhook in trouble is not the apiserver's.
     pub timeout: Duration,
     /// Waits between two tries, and of a whole cluster whose apiserver is in trouble.
     pub retry: Backoff,
@@ -77,7 +83,7 @@ impl Settings {
             instance: None,
             in_flight: 16,
             tries: 4,
-            timeout: secs(10),
+            timeout: secs(15),
             retry: Backoff { first: millis(200), most: secs(10) },
             refusal: Backoff { first: secs(5), most: secs(300) },
             status_every: secs(1),
@@ -122,7 +128,8 @@ impl Writer {
         inbox: mpsc::Sender<Input>,
         clock: Clock,
     ) -> Self {
-        Self { clients, settings, inbox, clock, counters: Arc::default() }
+        let counters = Arc::new(Counters::of(clients.members.keys().copied()));
+        Self { clients, settings, inbox, clock, counters }
     }
 
     /// What it has done so far, also while it runs.

@@ -30,30 +30,31 @@ pub(super) fn millis(duration: Duration) -> Millis {
 }
 
 /// Writes in flight towards one apiserver: grows by one with each windowful that goes
-/// well, halves when the apiserver is in trouble, and then stays shut for a while.
+/// well, shrinks by a quarter with each that took long, halves on trouble.
 #[derive(Debug)]
 pub(super) struct Window {
     most: u32,
     allowed: u32,
     in_flight: u32,
-    /// Answers without trouble since the window last grew.
+    /// Answers without trouble since the window last changed.
     good: u32,
-    /// Times in a row that the window was halved.
-    troubles: u32,
-    backoff: Backoff,
-    shut_until: Millis,
 }
 
 impl Window {
     /// Wide open; never more than `most` (at least one) in flight.
-    pub(super) fn new(most: u32, backoff: Backoff) -> Self {
+    pub(super) fn new(most: u32) -> Self {
         let most = most.max(1);
-        Self { most, allowed: most, in_flight: 0, good: 0, troubles: 0, backoff, shut_until: 0 }
+        Self { most, allowed: most, in_flight: 0, good: 0 }
     }
 
-    /// When the next write may start; `None` when one must end first.
-    pub(super) fn opens(&self) -> Option<Millis> {
-        (self.in_flight < self.allowed).then_some(self.shut_until)
+    /// Whether one more write may start.
+    pub(super) fn has_room(&self) -> bool {
+        self.in_flight < self.allowed
+    }
+
+    /// Writes that may be in flight at once.
+    pub(super) fn allowed(&self) -> u32 {
+        self.allowed
     }
 
     /// A write started.
@@ -61,34 +62,33 @@ impl Window {
         self.in_flight += 1;
     }
 
-    /// A write ended and the apiserver was well.
-    pub(super) fn went_well(&mut self) {
-        self.end();
-        self.troubles = 0;
+    /// A write ended.
+    pub(super) fn end(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// The apiserver was well; `rising` when its answers take longer than they used to.
+    pub(super) fn went_well(&mut self, rising: bool) {
         self.good += 1;
         if self.good >= self.allowed {
-            self.good = 0;
-            self.allowed = self.most.min(self.allowed + 1);
+            let quarter = self.allowed.div_ceil(4);
+            self.set(if rising { self.allowed - quarter } else { self.allowed + 1 });
         }
     }
 
-    /// A write ended and the apiserver was in trouble; it may have said for how long.
-    ///
-    /// Of all writes that were in flight together only the first halves the window.
-    pub(super) fn met_trouble(&mut self, now: Millis, asked: Option<Duration>) {
-        self.end();
-        if now >= self.shut_until {
-            self.good = 0;
-            self.troubles = self.troubles.saturating_add(1);
-            self.allowed = (self.allowed / 2).max(1);
-            self.shut_until = now.saturating_add(self.backoff.after(self.troubles));
-        }
-        let asked = now.saturating_add(asked.map_or(0, millis));
-        self.shut_until = self.shut_until.max(asked);
+    /// The apiserver was in trouble.
+    pub(super) fn halve(&mut self) {
+        self.set(self.allowed / 2);
     }
 
-    fn end(&mut self) {
-        self.in_flight = self.in_flight.saturating_sub(1);
+    /// One at a time from now on.
+    pub(super) fn narrow(&mut self) {
+        self.set(1);
+    }
+
+    fn set(&mut self, allowed: u32) {
+        self.good = 0;
+        self.allowed = allowed.clamp(1, self.most);
     }
 }
 
@@ -149,42 +149,38 @@ mod tests {
         assert_eq!(waits, [0, 5_000, 10_000, 20_000, 160_000, 300_000, 300_000, 300_000]);
     }
 
+    fn windowfuls(window: &mut Window, count: usize, rising: bool) -> Vec<u32> {
+        let windowful = |_| {
+            let allowed = window.allowed();
+            (0..allowed).for_each(|_| window.went_well(rising));
+            window.allowed()
+        };
+        (0..count).map(windowful).collect()
+    }
+
     #[test]
-    fn one_burst_of_trouble_halves_once_and_good_answers_open_again() {
-        let mut window = Window::new(8, BACKOFF);
-        (0..8).for_each(|_| window.start());
-        assert_eq!(window.opens(), None);
-        (0..8).for_each(|_| window.met_trouble(1_000, None));
-        assert_eq!((window.allowed, window.opens()), (4, Some(6_000)));
+    fn trouble_halves_and_good_answers_open_again_one_by_one() {
+        let mut window = Window::new(8);
+        window.halve();
+        assert_eq!(windowfuls(&mut window, 5, false), [5, 6, 7, 8, 8]);
+        (0..9).for_each(|_| window.halve());
+        assert_eq!(window.allowed(), 1);
+    }
+
+    #[test]
+    fn long_answers_close_it_by_a_quarter_and_leave_one() {
+        assert_eq!(windowfuls(&mut Window::new(16), 9, true), [12, 9, 6, 4, 3, 2, 1, 1, 1]);
+    }
+
+    #[test]
+    fn no_more_start_than_allowed_however_many_are_still_in_flight() {
+        let mut window = Window::new(4);
         (0..4).for_each(|_| window.start());
-        assert_eq!(window.opens(), None);
-        (0..4).for_each(|_| window.went_well());
-        assert_eq!(window.allowed, 5);
-    }
-
-    #[test]
-    fn trouble_again_and_again_shuts_for_longer_and_leaves_one() {
-        let mut window = Window::new(4, BACKOFF);
-        let mut now = 0;
-        let mut gaps = Vec::new();
-        for _ in 0..4 {
-            window.start();
-            window.met_trouble(now, None);
-            gaps.push(window.shut_until - now);
-            now = window.shut_until;
-        }
-        assert_eq!(gaps, [5_000, 10_000, 20_000, 40_000]);
-        assert_eq!(window.allowed, 1);
-    }
-
-    #[test]
-    fn the_server_may_ask_for_more_patience_than_we_had() {
-        let mut window = Window::new(4, BACKOFF);
-        (0..2).for_each(|_| window.start());
-        window.met_trouble(0, Some(Duration::from_secs(1)));
-        assert_eq!(window.opens(), Some(5_000));
-        window.met_trouble(1_000, Some(Duration::from_secs(30)));
-        assert_eq!(window.opens(), Some(31_000));
+        window.halve();
+        (0..2).for_each(|_| window.end());
+        assert!(!window.has_room());
+        window.end();
+        assert!(window.has_room());
     }
 
     #[test]
@@ -198,54 +194,7 @@ mod tests {
         assert_eq!(memory.get(Uid(3)), None);
     }
 
-    #[derive(Clone, Copy, Debug)]
-    enum Step {
-        Start,
-        Well,
-        Trouble(Option<u64>),
-        Later(Millis),
-    }
-
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = prop_oneof![
-            4 => Just(Step::Start),
-            3 => Just(Step::Well),
-            1 => proptest::option::of(0_u64..90).prop_map(Step::Trouble),
-            2 => (0_i64..20_000).prop_map(Step::Later),
-        ];
-        proptest::collection::vec(step, 0..200)
-    }
-
     proptest! {
-        #[test]
-        fn never_more_in_flight_than_allowed_and_never_shut_for_ever(most in 0_u32..20, steps in steps()) {
-            let mut window = Window::new(most, BACKOFF);
-            let (mut now, mut flying) = (0, 0);
-            for step in steps {
-                match step {
-                    Step::Start if window.opens().is_some_and(|at| at <= now) => {
-                        window.start();
-                        flying += 1;
-                    }
-                    Step::Well if flying > 0 => {
-                        window.went_well();
-                        flying -= 1;
-                    }
-                    Step::Trouble(asked) if flying > 0 => {
-                        window.met_trouble(now, asked.map(Duration::from_secs));
-                        flying -= 1;
-                    }
-                    Step::Later(by) => now += by,
-                    _ => {}
-                }
-                prop_assert_eq!(window.in_flight, flying);
-                prop_assert!(flying <= most.max(1));
-                prop_assert!((1..=most.max(1)).contains(&window.allowed));
-                prop_assert!(window.shut_until <= now + millis(BACKOFF.most));
-                prop_assert!(flying > 0 || window.opens().is_some(), "an idle window is never full");
-            }
-        }
-
         #[test]
         fn memory_is_bounded_and_keeps_what_came_last(pods in proptest::collection::vec((0_u128..30, any::<bool>()), 0..200)) {
             let mut memory = Memory::new(10);

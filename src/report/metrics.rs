@@ -51,7 +51,7 @@ fn answer(registry: &Registry) -> Response {
 pub type Writes = Arc<dyn Fn() -> Written + Send + Sync>;
 
 /// What the writer has done since the start of the process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Release patches sent, repetitions included.
     pub patches: u64,
@@ -65,7 +65,25 @@ pub struct Written {
     pub statuses: u64,
     /// Queue statuses that could not be written.
     pub status_failures: u64,
+    /// Times that releases to a cluster were paused.
+    pub pauses: u64,
+    /// How releases flow now, one for each cluster.
+    pub flows: Vec<Flow>,
 }
+
+/// How releases flow to one cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flow {
+    /// The cluster's name.
+    pub cluster: Arc<str>,
+    /// Where its circuit stands: one of [`CIRCUIT_STATES`].
+    pub state: &'static str,
+    /// Release patches that may be in flight at once.
+    pub window: u32,
+}
+
+/// Where a circuit can stand.
+pub const CIRCUIT_STATES: [&str; 3] = ["closed", "open", "half-open"];
 
 /// What one scrape shows.
 struct Moment {
@@ -154,6 +172,27 @@ const FAMILIES: &[Family] = &[
         kind: Kind::Counter,
         labels: &[],
         samples: |now| alone(now.written.retries),
+    },
+    Family {
+        name: "tidegate_release_pauses_total",
+        help: "Times that releases were paused because an apiserver or its store suffered.",
+        kind: Kind::Counter,
+        labels: &[],
+        samples: |now| alone(now.written.pauses),
+    },
+    Family {
+        name: "tidegate_release_circuit",
+        help: "1 for where releases of a cluster stand: closed (they flow), open (paused) or half-open (one at a time, to see).",
+        kind: Kind::Gauge,
+        labels: &["cluster", "state"],
+        samples: |now| circuits(&now.written.flows),
+    },
+    Family {
+        name: "tidegate_release_window",
+        help: "Release patches that may be in flight at once; shrinks when an apiserver is in trouble or slow.",
+        kind: Kind::Gauge,
+        labels: &["cluster"],
+        samples: |now| windows(&now.written.flows),
     },
     Family {
         name: "tidegate_events_total",
@@ -263,6 +302,19 @@ fn releases(view: &View) -> Samples {
 
 fn by_label(counts: &[(&str, u64)]) -> Samples {
     counts.iter().map(|&(label, count)| (vec![label.into()], float(count))).collect()
+}
+
+fn circuits(flows: &[Flow]) -> Samples {
+    let states = |flow: &Flow| {
+        let (cluster, now) = (flow.cluster.clone(), flow.state);
+        CIRCUIT_STATES
+            .map(|state| (vec![cluster.clone(), state.into()], float(u64::from(state == now))))
+    };
+    flows.iter().flat_map(states).collect()
+}
+
+fn windows(flows: &[Flow]) -> Samples {
+    flows.iter().map(|flow| (vec![flow.cluster.clone()], f64::from(flow.window))).collect()
 }
 
 fn capacity(view: &View) -> Samples {
@@ -378,7 +430,13 @@ mod tests {
         let published = crate::view::published();
         published.store(Arc::new(view));
         let mut registry = Registry::default();
-        let writes: Writes = Arc::new(|| Written { patches: 3, retries: 1, ..Written::default() });
+        let flow = Flow { cluster: "hub".into(), state: "open", window: 1 };
+        let writes: Writes = Arc::new(move || Written {
+            patches: 3,
+            retries: 1,
+            flows: vec![flow.clone()],
+            ..Written::default()
+        });
         registry.register_collector(Box::new(Scrape { view: published, writes }));
         let mut text = String::new();
         prometheus_text::encode(&mut text, &registry).unwrap();
@@ -410,6 +468,14 @@ mod tests {
         tidegate_release_patches_total 3.0
         # TYPE tidegate_release_retries_total counter
         tidegate_release_retries_total 1.0
+        # TYPE tidegate_release_pauses_total counter
+        tidegate_release_pauses_total 0.0
+        # TYPE tidegate_release_circuit gauge
+        tidegate_release_circuit{cluster="hub",state="closed"} 0.0
+        tidegate_release_circuit{cluster="hub",state="half-open"} 0.0
+        tidegate_release_circuit{cluster="hub",state="open"} 1.0
+        # TYPE tidegate_release_window gauge
+        tidegate_release_window{cluster="hub"} 1.0
         # TYPE tidegate_events_total counter
         tidegate_events_total{outcome="dropped"} 0.0
         tidegate_events_total{outcome="written"} 0.0

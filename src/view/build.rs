@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::event::GroupName;
+use crate::engine::event::{GroupName, Pause};
 use crate::engine::{
-    Assignment, Engine, Gang, GroupId, GroupSummary, Millis, PodId, QueueId, QueueSummary,
+    Assignment, Engine, Gang, GroupId, GroupSummary, Millis, PodId, QueueId, QueueSummary, Reason,
 };
 
+use super::text::cause;
 use super::{
     Counts, GroupRow, GroupState, Held, Names, PODS_SHOWN, PodRow, QueueRow, Totals, View, Wait,
 };
@@ -23,6 +24,7 @@ struct Sums {
     pending: (u64, u64),
     running: (u64, u64),
     oldest: Option<Millis>,
+    paused: Option<Pause>,
 }
 
 impl View {
@@ -88,6 +90,9 @@ fn sum_up(engine: &Engine, groups: &[GroupSummary]) -> BTreeMap<QueueId, Sums> {
             sum.pending.1 += waiting;
             sum.running.0 += u64::from(running > 0);
             sum.running.1 += running;
+            if let Some(Reason::ReleasesPaused(pause)) = group.reason {
+                sum.paused.get_or_insert(pause);
+            }
             if waiting > 0 {
                 sum.oldest = Some(sum.oldest.map_or(group.since, |oldest| oldest.min(group.since)));
             }
@@ -121,6 +126,7 @@ fn queue_row(
         running: sums.running,
         oldest: sums.oldest,
         problem: queue.problem.map(|reason| (reason.code(), names.sentence(&reason, now))),
+        paused: sums.paused.map(|pause| (pause.cause.code(), cause(&pause))),
     }
 }
 

@@ -93,6 +93,8 @@ pub struct QueueRow {
     pub oldest: Option<Millis>,
     /// Why nothing of it may start: a code and a sentence.
     pub problem: Option<(&'static str, String)>,
+    /// Why no gate is opened for work that waits here or below: a code and a sentence.
+    pub paused: Option<(&'static str, &'static str)>,
 }
 
 /// One group of pods.

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use super::*;
 use crate::engine::event::{
-    Address, Event, GroupConfig, GroupName, Name, NodeConfig, PodConfig, QueueConfig, QueueName,
+    Address, Event, GroupConfig, GroupName, Name, NodeConfig, Pause, PodConfig, QueueConfig,
+    QueueName, Trouble,
 };
 use crate::engine::{
     Assignment, ClusterId, Engine, Forbidden, Gang, GroupId, NodeId, PodState, QueueId, Reason,
@@ -44,6 +45,8 @@ fn every_reason_is_a_sentence_with_its_numbers_and_says_what_would_end_it() {
         Reason::NoUsableNode(3),
         Reason::BehindInStrictQueue(QUEUE),
         Reason::ReleaseRefused { retry_at: 7_000 },
+        Reason::ReleasesPaused(Pause { since: 1_500, cause: Trouble::Overloaded }),
+        Reason::ReleasesPaused(Pause { since: 1_500, cause: Trouble::StoreFull }),
         Reason::NextRound,
     ];
     let mut text = String::new();
@@ -71,6 +74,8 @@ fn every_reason_is_a_sentence_with_its_numbers_and_says_what_would_end_it() {
     NoUsableNode: no node is ready and schedulable: nodes not ready or cordoned: 3 | starts when a node is ready and not cordoned: kubectl get nodes
     BehindInStrictQueue: queue "research" is strict and others are first | -
     ReleaseRefused: its release was refused by the apiserver or another admission plugin; tried again in 5 s | -
+    ReleasesPaused: releases are paused since 1970-01-01T00:00:01Z: the apiserver is overloaded and asks for less | goes on by itself when the apiserver is well
+    ReleasesPaused: releases are paused since 1970-01-01T00:00:01Z: the apiserver's store (etcd) is full and takes no writes | free space in etcd: compact, defragment, disarm the alarm
     NextRound: about to be decided | -
     "#);
 }
@@ -170,6 +175,20 @@ fn what_holds_a_pod_that_was_let_go_is_told_gates_of_others_first() {
     names.learn(Name::Hindrance(Uid(10), None));
     names.forget_pod(Uid(11));
     assert_eq!((names.hindrance(Uid(10)), names.hindrance(Uid(11))), (None, None));
+}
+
+#[test]
+fn a_queue_says_that_releases_are_paused_only_while_work_of_it_waits_for_that() {
+    let (mut engine, names) = world();
+    let pause = Pause { since: 0, cause: Trouble::Slow };
+    engine.apply(0, Event::Paused(ClusterId(0), pause));
+    let paused =
+        |engine: &Engine| View::of(engine, &names, 0, Totals::default()).queues["research"].paused;
+    assert_eq!(paused(&engine).map(|(code, _)| code), Some("ApiserverSlow"));
+    for pod in [10, 11] {
+        engine.apply(0, Event::PodRemoved(Uid(pod)));
+    }
+    assert_eq!(paused(&engine), None);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::event::{Address, GroupName, Name, QueueName};
+use crate::engine::event::{Address, GroupName, Name, Pause, QueueName, Trouble};
 use crate::engine::{
     Forbidden, GroupId, Millis, NodeId, PodId, QueueId, Reason, ResourceId, Shortage, Vector,
 };
@@ -160,6 +160,9 @@ impl Names {
                 "its release was refused by the apiserver or another admission plugin; tried again in {} s",
                 retry_at.saturating_sub(now).max(0).div_euclid(1000)
             ),
+            Reason::ReleasesPaused(pause) => {
+                format!("releases are paused since {}: {}", time(pause.since), cause(pause))
+            }
             Reason::NextRound => "about to be decided".into(),
         }
     }
@@ -244,10 +247,31 @@ impl Names {
             Reason::NoUsableNode(_) => {
                 Some("starts when a node is ready and not cordoned: kubectl get nodes".into())
             }
+            Reason::ReleasesPaused(Pause { cause: Trouble::StoreFull, .. }) => {
+                Some("free space in etcd: compact, defragment, disarm the alarm".into())
+            }
+            Reason::ReleasesPaused(_) => Some("goes on by itself when the apiserver is well".into()),
             Reason::WaitingForMembers { .. } => Some(
                 "starts when its other pods are created; tidegate.dev/min-count says how many".into(),
             ),
             _ => None,
         }
+    }
+}
+
+/// RFC 3339 in UTC, in whole seconds; the epoch for what no calendar has.
+fn time(millis: Millis) -> String {
+    let seconds = millis.div_euclid(1000);
+    jiff::Timestamp::from_second(seconds).unwrap_or_default().to_string()
+}
+
+/// What the apiserver suffers from.
+pub(super) fn cause(pause: &Pause) -> &'static str {
+    match pause.cause {
+        Trouble::Overloaded => "the apiserver is overloaded and asks for less",
+        Trouble::NoAnswer => "the apiserver does not answer",
+        Trouble::Failing => "the apiserver answers with errors",
+        Trouble::Slow => "the apiserver takes seconds to answer",
+        Trouble::StoreFull => "the apiserver's store (etcd) is full and takes no writes",
     }
 }

@@ -18,6 +18,7 @@ mod bad_input;
 mod charts;
 mod clusters;
 mod faces;
+mod faults;
 mod kinds;
 mod lifecycle;
 mod policy_gate;

@@ -1,6 +1,7 @@
 //! The one writer against a real apiserver, without the rest of Tidegate.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -9,7 +10,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::core::v1::{Event as CoreEvent, Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Client, CustomResourceExt as _, ResourceExt as _};
+use kube::{Client, Config, CustomResourceExt as _, ResourceExt as _};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tidegate::api::names::{ANNOTATION_EPOCH, ANNOTATION_RELEASED, GATE};
@@ -18,11 +19,12 @@ use tidegate::api::v1alpha1::Queue;
 use tidegate::engine::action::{Action, Notice, QueueStatus, Release};
 use tidegate::engine::event::{Address, Event, Input, ObjectRef, Outcome};
 use tidegate::engine::{ClusterId, Uid};
-use tidegate::release::{Clients, Counters, Settings, Writer};
+use tidegate::release::{Clients, Counters, Phase, Settings, Writer};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::support::cluster::Cluster;
+use crate::support::proxy::{Fault, Proxy};
 use crate::support::wait;
 
 const HERE: ClusterId = ClusterId(0);
@@ -38,12 +40,16 @@ struct Running {
 
 impl Running {
     async fn start(cluster: &Cluster, epoch: u64) -> Result<Self> {
-        let client = tidegate::release::client(cluster.config().await?)?;
+        Self::start_with(cluster.config().await?, Settings::new(epoch))
+    }
+
+    fn start_with(config: Config, settings: Settings) -> Result<Self> {
+        let client = tidegate::release::client(config)?;
         let clients = Clients { hub: client.clone(), members: [(HERE, client)].into() };
         let (actions, taken) = mpsc::channel(1_000);
         let (outcomes, inbox) = mpsc::channel(1_000);
         let clock = Arc::new(|| jiff::Timestamp::now().as_millisecond());
-        let writer = Writer::new(clients, Settings::new(epoch), outcomes, clock);
+        let writer = Writer::new(clients, settings, outcomes, clock);
         let (counters, stop) = (writer.counters(), CancellationToken::new());
         tokio::spawn(writer.run(taken, stop.clone()));
         Ok(Self { actions, inbox, refusals: Vec::new(), counters, _stop: stop.drop_guard() })
@@ -62,6 +68,7 @@ impl Running {
             let input = tokio::time::timeout(wait::SOON, self.inbox.recv()).await?;
             match input.context("the writer ended")? {
                 Input::Event(Event::Outcome(pod, outcome)) => return Ok((pod, outcome)),
+                Input::Event(Event::Paused(..) | Event::Resumed(_)) => {}
                 Input::Refusal(_, why) => self.refusals.push(why.to_string()),
                 other => anyhow::bail!("not an outcome: {other:?}"),
             }
@@ -212,6 +219,42 @@ async fn a_policy_that_says_no_is_told_and_tried_again_later() -> Result<()> {
     Ok(())
 }
 
+/// A connection to the apiserver that is there and carries nothing; answers that never
+/// come though the gate is open.
+#[tokio::test]
+async fn without_answers_releases_pause_and_are_repeated_until_each_has_one() -> Result<()> {
+    let cluster = Cluster::bare()?;
+    let pods = namespace(&cluster.client().await?, "writer-silence").await?;
+    let proxy = Proxy::for_admin(cluster).await?;
+    let config = Config::new(proxy.url().parse()?);
+    let timeout = Duration::from_millis(300);
+    let mut writer = Running::start_with(config, Settings { timeout, ..Settings::new(1) })?;
+    let first = gated(&pods, "a", &[GATE]).await?;
+    proxy.next_patches([Some(Fault::HoldAnswer); 2]);
+    assert_eq!(writer.release(first).await?, Outcome::Released);
+    let open = pods.get("a").await?;
+    assert!(gates(&open).is_empty());
+
+    proxy.hold(true);
+    for name in ["b", "c", "d"] {
+        let release = gated(&pods, name, &[GATE]).await?;
+        writer.actions.send(Action::Release(release)).await?;
+    }
+    wait::until("releases are paused", wait::SOON, async || Ok(writer.counters.read().pauses == 1))
+        .await?;
+    proxy.hold(false);
+    for _ in 0..3 {
+        assert_eq!(writer.outcome().await?.1, Outcome::Released);
+    }
+    wait::until("releases flow", wait::SOON, async || {
+        Ok(writer.counters.flows().iter().all(|flow| flow.phase == Phase::Closed))
+    })
+    .await?;
+    assert_eq!(writer.counters.read().refusals, 0);
+    assert_eq!(pods.get("a").await?.resource_version(), open.resource_version());
+    Ok(())
+}
+
 async fn queue(client: &Client, name: &str) -> Result<Queue> {
     let crds = Api::<CustomResourceDefinition>::all(client.clone());
     let params = PatchParams::apply("tests").force();
@@ -240,6 +283,7 @@ async fn a_status_is_written_when_it_changed_and_survives_a_restart() -> Result<
         share: 125,
         oldest: Some(1_796_040_000_000),
         ready: Ok(()),
+        releasing: Ok(()),
         over_limit: None,
         beyond_capacity: None,
     };

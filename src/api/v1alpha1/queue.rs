@@ -252,7 +252,7 @@ pub struct QueueStatus {
     /// Creation time (RFC 3339) of the pod that has waited longest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_pending: Option<String>,
-    /// `Ready`, `OverLimit` and `GuaranteedBeyondCapacity`.
+    /// `Ready`, `OverLimit`, `GuaranteedBeyondCapacity` and `Releasing`.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<QueueCondition>,

@@ -210,7 +210,9 @@ fn problem(queue: &Queue) -> Option<String> {
     let not_ready = condition(status, "Ready").filter(|&(value, _)| value != "True");
     let holds = |type_| condition(status, type_).filter(|&(value, _)| value == "True");
     let bad = ["OverLimit", "GuaranteedBeyondCapacity"].into_iter().filter_map(holds);
-    let said: Vec<_> = not_ready.into_iter().chain(bad).map(|(_, message)| message).collect();
+    let paused = condition(status, "Releasing").filter(|&(value, _)| value == "False");
+    let all = not_ready.into_iter().chain(bad).chain(paused);
+    let said: Vec<_> = all.map(|(_, message)| message).collect();
     (!said.is_empty()).then(|| format!("{}: {}\n", queue.name_any(), said.join("; ")))
 }
 

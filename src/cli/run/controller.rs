@@ -35,6 +35,8 @@ const CHANNEL: usize = 8_192;
 const DEAD_AFTER: Millis = 30_000;
 /// The hub is its own single member.
 const HUB: ClusterId = ClusterId(0);
+/// How metrics call it.
+const HUB_NAME: &str = "hub";
 /// The leader's fencing number while there can be only one controller.
 const EPOCH: u64 = 1;
 
@@ -127,15 +129,23 @@ fn faces(
         async move { stop.run_until_cancelled(frontproxy::keep_current(client, proxy)).await };
     supervisor.spawn("front proxy settings", endless(async { settings.await.unwrap_or_default() }));
     let counters = core.counters;
-    let writes: metrics::Writes = Arc::new(move || written(counters.read()));
+    let writes: metrics::Writes = Arc::new(move || written(counters.read(), &counters.flows()));
     let router = metrics::router(core.published, writes, &health);
     let serving = serve::plain(listen(&args.health_listen)?, router, supervisor.token());
     supervisor.spawn("metrics and health", serving);
     Ok(())
 }
 
-fn written(counts: release::Counts) -> metrics::Written {
+fn written(counts: release::Counts, flows: &[release::Flow]) -> metrics::Written {
+    let flow = |flow: &release::Flow| metrics::Flow {
+        // With one cluster there is one name.
+        cluster: HUB_NAME.into(),
+        state: flow.phase.code(),
+        window: flow.window,
+    };
     metrics::Written {
+        pauses: counts.pauses,
+        flows: flows.iter().map(flow).collect(),
         patches: counts.patches,
         retries: counts.retries,
         events: counts.events,

@@ -22,7 +22,7 @@ pub(super) fn status(
         usage: seen.usage.iter().map(amount).collect(),
         share: percent(seen.share),
         oldest_pending: seen.oldest.map(rfc3339_seconds),
-        conditions: [ready(seen), over_limit(seen), beyond_capacity(seen)]
+        conditions: [ready(seen), over_limit(seen), beyond_capacity(seen), releasing(seen)]
             .map(|condition| since(condition, old, now))
             .into(),
     }
@@ -57,6 +57,18 @@ fn beyond_capacity(seen: &QueueStatus) -> QueueCondition {
     match &seen.beyond_capacity {
         Some(message) => condition(type_, true, "CapacityExceeded", message),
         None => condition(type_, false, "WithinCapacity", "no more is guaranteed than there is"),
+    }
+}
+
+fn releasing(seen: &QueueStatus) -> QueueCondition {
+    match seen.releasing {
+        Ok(()) => {
+            condition("Releasing", true, "NotPaused", "gates of work that may start are opened")
+        }
+        Err((reason, message)) => {
+            let message = format!("releases are paused: {message}");
+            condition("Releasing", false, reason, &message)
+        }
     }
 }
 
@@ -137,6 +149,13 @@ mod tests {
               "reason": "WithinCapacity",
               "message": "no more is guaranteed than there is",
               "lastTransitionTime": "2026-11-30T12:00:00Z"
+            },
+            {
+              "type": "Releasing",
+              "status": "True",
+              "reason": "NotPaused",
+              "message": "gates of work that may start are opened",
+              "lastTransitionTime": "2026-11-30T12:00:00Z"
             }
           ]
         }
@@ -164,10 +183,17 @@ mod tests {
             status.conditions.iter().map(|c| c.last_transition_time.clone()).collect::<Vec<_>>()
         };
         let (noon, later) = ("2026-11-30T12:00:00Z", "2026-11-30T12:00:10Z");
-        assert_eq!(times(&closed), [later, noon, noon]);
+        assert_eq!(times(&closed), [later, noon, noon, noon]);
 
         seen.ready = Err(("QueueStopped", "held".to_owned()));
         let stopped = status(&seen, &closed, NOON + 20_000);
         assert_eq!(times(&stopped), times(&closed), "another reason is no transition");
+
+        seen.releasing = Err(("ApiserverSilent", "the apiserver does not answer"));
+        let paused = status(&seen, &stopped, NOON + 30_000);
+        let releasing = paused.conditions.last().unwrap();
+        assert_eq!(releasing.status, "False");
+        assert_eq!(releasing.message, "releases are paused: the apiserver does not answer");
+        assert_eq!(releasing.last_transition_time, "2026-11-30T12:00:30Z");
     }
 }

@@ -54,6 +54,7 @@ pub fn queue_status(name: &str, running: u64) -> QueueStatus {
         share: 0,
         oldest: None,
         ready: Ok(()),
+        releasing: Ok(()),
         over_limit: None,
         beyond_capacity: None,
     }
@@ -202,6 +203,8 @@ pub struct Started {
     pub api: Api,
     pub counters: Arc<Counters>,
     pub refusals: Vec<String>,
+    /// That releases stopped and went on.
+    pub pauses: Vec<Event>,
     actions: Option<mpsc::Sender<Action>>,
     inbox: Option<mpsc::Receiver<Input>>,
     stop: CancellationToken,
@@ -220,11 +223,11 @@ impl Started {
         let writer = Writer::new(clients, settings, outcomes, Arc::new(|| NOON));
         let (counters, stop) = (writer.counters(), CancellationToken::new());
         let task = tokio::spawn(writer.run(taken, stop.clone()));
-        let refusals = Vec::new();
         Self {
             api,
             counters,
-            refusals,
+            refusals: Vec::new(),
+            pauses: Vec::new(),
             actions: Some(actions),
             inbox: Some(inbox),
             stop,
@@ -260,6 +263,9 @@ impl Started {
         loop {
             match patient(inbox.recv()).await {
                 Some(Input::Event(Event::Outcome(pod, outcome))) => return (pod, outcome),
+                Some(Input::Event(event @ (Event::Paused(..) | Event::Resumed(_)))) => {
+                    self.pauses.push(event);
+                }
                 Some(Input::Refusal(_, why)) => self.refusals.push(why.to_string()),
                 other => panic!("not an outcome: {other:?}"),
             }

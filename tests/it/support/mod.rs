@@ -8,6 +8,7 @@ pub mod lab;
 pub mod made_up;
 pub mod operators;
 pub mod process;
+pub mod proxy;
 pub mod record;
 pub mod storm;
 pub mod tidegate;

@@ -186,12 +186,19 @@ impl Tidegate {
 
     /// Starts the controller with its ServiceAccount's token.
     pub async fn start_controller(&self) -> Result<()> {
-        self.start_controller_with(&[]).await
+        self.start_controller_at(self.cluster.url(), &[]).await
     }
 
     /// The same with further arguments.
     pub async fn start_controller_with(&self, further: &[&str]) -> Result<()> {
+        self.start_controller_at(self.cluster.url(), further).await
+    }
+
+    /// The same with something between it and the apiserver.
+    pub async fn start_controller_at(&self, server: &str, further: &[&str]) -> Result<()> {
         let kubeconfig = self.account_kubeconfig(NAMESPACE, "tidegate-controller").await?;
+        let text = fs::read_to_string(&kubeconfig)?.replace(self.cluster.url(), server);
+        fs::write(&kubeconfig, text)?;
         let args = [
             "run".to_owned(),
             "controller".to_owned(),

@@ -266,7 +266,9 @@ impl Mirror {
                 self.forget_if_empty(pod.group);
             }
             Event::Synced(_) => self.synced += 1,
-            Event::Outcome(..) => panic!("not ours to say"),
+            Event::Outcome(..) | Event::Paused(..) | Event::Resumed(_) => {
+                panic!("not ours to say")
+            }
         }
     }
 
