@@ -17,8 +17,10 @@ use crate::runtime::telemetry::{self, LogFormat};
 
 use super::Connect;
 
-/// How long one request to the apiserver may take, watches apart.
-const READ_TIMEOUT: Duration = Duration::from_secs(295);
+/// How long a connection to the apiserver may be silent. A watch is told something each
+/// minute, if only a bookmark: after two that did not come the connection is dead, and
+/// nobody said so.
+const READ_TIMEOUT: Duration = Duration::from_secs(130);
 
 /// Which program to run.
 #[derive(Clone, Debug, clap::Subcommand)]

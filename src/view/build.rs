@@ -200,7 +200,9 @@ fn state(group: &GroupSummary) -> GroupState {
 }
 
 /// Somebody else's gate is told before what kube-scheduler says, and that before silence.
+/// While releases are paused, silence may as well be ours.
 fn held(names: &Names, group: &GroupSummary) -> Option<Held> {
+    let paused = matches!(group.reason, Some(Reason::ReleasesPaused(_)));
     let first = |held: bool, said: bool| {
         let mut pods = group.released.iter();
         pods.find(|(pod, is)| *is == held && names.hindrance(*pod).is_some() == said)
@@ -209,7 +211,7 @@ fn held(names: &Names, group: &GroupSummary) -> Option<Held> {
         .or_else(|| first(true, false))
         .map(|pod| ("OtherGate", pod))
         .or_else(|| first(false, true).map(|pod| ("Unschedulable", pod)))
-        .or_else(|| first(false, false).map(|pod| ("Scheduling", pod)))?;
+        .or_else(|| first(false, false).filter(|_| !paused).map(|pod| ("Scheduling", pod)))?;
     let name = &names.pod(pod)?.name;
     let said = names.hindrance(pod).map_or("no scheduler has said anything of it yet", |said| said);
     let more = match group.released.len() - 1 {

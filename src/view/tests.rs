@@ -185,6 +185,10 @@ fn a_queue_says_that_releases_are_paused_only_while_work_of_it_waits_for_that() 
     let paused =
         |engine: &Engine| View::of(engine, &names, 0, Totals::default()).queues["research"].paused;
     assert_eq!(paused(&engine).map(|(code, _)| code), Some("ApiserverSlow"));
+    let view = View::of(&engine, &names, 0, Totals::default());
+    let row = view.groups.values().next().unwrap();
+    assert_eq!(row.wait.as_ref().map(|wait| wait.code), Some("ReleasesPaused"));
+    assert!(row.held.is_none(), "that a scheduler is silent is not known: {:?}", row.held);
     for pod in [10, 11] {
         engine.apply(0, Event::PodRemoved(Uid(pod)));
     }

@@ -9,7 +9,7 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
 };
 use kube::core::GroupVersionKind;
-use kube::{Api, Client, CustomResourceExt as _, ResourceExt as _};
+use kube::{Api, Client, Config, CustomResourceExt as _, ResourceExt as _};
 use serde_json::{Value, json};
 use tidegate::api::{released::Released, v1alpha1::Queue};
 use tidegate::clusters;
@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::cluster::{Cluster, Component, Options};
+use crate::support::proxy::Proxy;
 
 const NAMESPACE: &str = "clusters";
 /// Longest wait for one thing to become known.
@@ -95,11 +96,21 @@ struct Followed {
     cancel: CancellationToken,
     task: JoinHandle<Result<(), clusters::ClusterError>>,
     cluster: Cluster,
+    proxy: Option<Proxy>,
 }
 
 impl Followed {
     /// Follows a new cluster, as its administrator or as this user.
     async fn start(user: Option<&str>) -> Result<Self> {
+        Self::follow(user, false).await
+    }
+
+    /// Follows a new cluster through a proxy; silence for three seconds ends a connection.
+    async fn behind_proxy() -> Result<Self> {
+        Self::follow(None, true).await
+    }
+
+    async fn follow(user: Option<&str>, proxied: bool) -> Result<Self> {
         let cluster = tokio::task::spawn_blocking(|| Cluster::start(&Options::default())).await??;
         let client = cluster.client().await?;
         let kind = kind("apiextensions.k8s.io/v1", "CustomResourceDefinition");
@@ -107,12 +118,18 @@ impl Followed {
         crds.create(&PostParams::default(), &serde_json::from_value(json!(Queue::crd()))?).await?;
         let mut config = cluster.config().await?;
         config.auth_info.impersonate = user.map(str::to_owned);
+        let proxy = if proxied { Some(Proxy::for_admin(&cluster).await?) } else { None };
+        if let Some(proxy) = &proxy {
+            config = Config::new(proxy.url().parse()?);
+            config.read_timeout = Some(Duration::from_secs(3));
+        }
         let (sender, inbox) = mpsc::channel(1_000);
         let cancel = CancellationToken::new();
         let following =
             clusters::run(Client::try_from(config)?, ClusterId(0), sender, cancel.clone());
         let task = tokio::spawn(following);
-        let mut followed = Self { client, inbox, told: Told::default(), cancel, task, cluster };
+        let mut followed =
+            Self { client, inbox, told: Told::default(), cancel, task, cluster, proxy };
         followed.create(namespace(true)).await?;
         if let Some(user) = user {
             followed.allow(user, "watcher", &["pods", "nodes", "namespaces", "queues"]).await?;
@@ -247,8 +264,8 @@ async fn a_missing_right_is_named_and_used_as_soon_as_it_is_granted() -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_apiserver_that_goes_away_is_followed_again() -> Result<()> {
-    let mut followed = Followed::start(None).await?;
+async fn an_apiserver_that_goes_away_or_falls_silent_is_followed_again() -> Result<()> {
+    let mut followed = Followed::behind_proxy().await?;
     let spec = json!({"template": template("j", "Never")});
     followed.create(object("batch/v1", "Job", "before", Some("a"), &spec)).await?;
     followed.until_pods("before-", &["Job/before a gated"]).await?;
@@ -259,6 +276,10 @@ async fn an_apiserver_that_goes_away_is_followed_again() -> Result<()> {
     followed.create(object("batch/v1", "Job", "after", Some("b"), &spec)).await?;
     followed.until_pods("after-", &["Job/after b gated"]).await?;
     followed.until_pods("before-", &[]).await?;
+    // A router forgets the connections: nothing comes on them any more, and no end either.
+    followed.proxy.as_ref().context("no proxy")?.freeze();
+    followed.create(object("batch/v1", "Job", "silent", Some("b"), &spec)).await?;
+    followed.until_pods("silent-", &["Job/silent b gated"]).await?;
     followed.stop().await
 }
 

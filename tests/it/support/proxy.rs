@@ -8,7 +8,10 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     net::SocketAddr,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -65,7 +68,22 @@ struct Shared {
     plan: Mutex<Plan>,
     /// Connections of the relay, by its port towards the HTTP proxy.
     connections: Mutex<BTreeMap<u16, AbortHandle>>,
-    held: watch::Sender<bool>,
+    accepted: AtomicUsize,
+    hold: watch::Sender<Hold>,
+}
+
+/// Connections that carry nothing, though nobody closes them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hold {
+    all: bool,
+    /// The first so many never carry anything again.
+    frozen: usize,
+}
+
+impl Hold {
+    fn holds(self, number: usize) -> bool {
+        self.all || number <= self.frozen
+    }
 }
 
 #[derive(Debug, Default)]
@@ -145,7 +163,14 @@ impl Proxy {
 
     /// No byte passes in either direction and nobody is told, or bytes pass again.
     pub fn hold(&self, held: bool) {
-        self.shared.held.send_replace(held);
+        self.shared.hold.send_modify(|hold| hold.all = held);
+    }
+
+    /// What is open now never carries a byte again, as when a router forgets it; new
+    /// connections work.
+    pub fn freeze(&self) {
+        let accepted = self.shared.accepted.load(Ordering::SeqCst);
+        self.shared.hold.send_modify(|hold| hold.frozen = accepted);
     }
 
     /// Tells the next watches that what they know is too old, as after a compaction.
@@ -232,28 +257,28 @@ async fn relay(listener: TcpListener, target: SocketAddr, shared: Arc<Shared>) -
         }
         let server = TcpStream::connect(target).await?;
         let port = server.local_addr()?.port();
-        let held = shared.held.subscribe();
-        let task = tokio::spawn(join(client, server, held));
+        let number = shared.accepted.fetch_add(1, Ordering::SeqCst) + 1;
+        let task = tokio::spawn(join(client, server, number, shared.hold.subscribe()));
         let mut connections = shared.connections.lock().unwrap_or_else(PoisonError::into_inner);
         connections.retain(|_, connection| !connection.is_finished());
         connections.insert(port, task.abort_handle());
     }
 }
 
-async fn join(client: TcpStream, server: TcpStream, held: watch::Receiver<bool>) {
+async fn join(client: TcpStream, server: TcpStream, number: usize, hold: watch::Receiver<Hold>) {
     // Whichever side closes, both are closed.
     tokio::select! {
-        () = pump(&client, &server, held.clone()) => {}
-        () = pump(&server, &client, held) => {}
+        () = pump(&client, &server, number, hold.clone()) => {}
+        () = pump(&server, &client, number, hold) => {}
     }
 }
 
 /// Passes bytes on until a side closes; while held, what came stays here.
-async fn pump(from: &TcpStream, to: &TcpStream, mut held: watch::Receiver<bool>) {
+async fn pump(from: &TcpStream, to: &TcpStream, number: usize, mut hold: watch::Receiver<Hold>) {
     let mut buffer = vec![0; 64 << 10];
     loop {
         let Ok(count @ 1..) = read(from, &mut buffer).await else { return };
-        if held.wait_for(|held| !held).await.is_err() {
+        if hold.wait_for(|hold| !hold.holds(number)).await.is_err() {
             return;
         }
         if write(to, buffer.get(..count).unwrap_or_default()).await.is_err() {
