@@ -38,7 +38,7 @@ impl Behind {
         let tidegate = Tidegate::exclusive().await?;
         let proxy = Proxy::start(tidegate.cluster()).await?;
         prepare(&proxy);
-        tidegate.stop_controller("KILL")?;
+        tidegate.stop_controller("TERM")?;
         tidegate.start_controller_at(&proxy.url(), &[]).await?;
         let behind = Self { tidegate, proxy };
         behind.synced().await?;
@@ -56,7 +56,7 @@ impl Deref for Behind {
 
 impl Drop for Behind {
     fn drop(&mut self) {
-        if let Err(error) = self.tidegate.stop_controller("KILL") {
+        if let Err(error) = self.tidegate.stop_controller("TERM") {
             eprintln!("ending the controller behind the proxy: {error:#}");
         }
     }
