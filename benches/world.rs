@@ -7,7 +7,7 @@ use tidegate::{
         Assignment, ClusterId, Decision, Engine, Gang, GroupId, Millis, NodeId, PodId, PodState,
         QueueId, ResourceId, Uid, Vector,
         event::{
-            Address, Event, GroupConfig, GroupName, Name, NodeConfig, ObjectRef, PodConfig,
+            Address, Event, GroupConfig, GroupName, Maker, Name, NodeConfig, ObjectRef, PodConfig,
             QueueConfig, QueueName,
         },
     },
@@ -134,7 +134,7 @@ impl World {
 
     fn pod(&mut self, number: u64) {
         let id = pod_id(number);
-        self.names.learn(Name::Pod(id, address("pod", number, id)));
+        self.names.learn(Name::Pod(id, address("pod", number, id), Maker::Namespace));
         self.apply(Event::PodChanged(id, config(number)));
     }
 }

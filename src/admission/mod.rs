@@ -1,6 +1,6 @@
 //! The webhook: gates pods as they are made, checks queues as they are changed.
 //!
-//! In: an `AdmissionReview` and what it carries, for queues also a [`QueueTree`]
+//! In: an `AdmissionReview` and what it carries, also a [`QueueTree`] and [`Backlogs`]
 //! that somebody else keeps fresh. Out: an answer, with a JSON patch where one is
 //! due. Each change to a pod and each check of a queue is a small pure function;
 //! [`server`] puts them behind TLS.
@@ -10,6 +10,7 @@
 //! Callers are not authenticated, so an answer tells nothing that the request did
 //! not hold, except the names and amounts of queues.
 
+mod backlog;
 mod deadline;
 mod exempt;
 mod mutate;
@@ -17,5 +18,6 @@ mod review;
 pub mod server;
 mod validate;
 
+pub use backlog::{Backlogs, LAPSE};
 pub use exempt::Exempt;
 pub use validate::queues::{QueueTree, Queues};

@@ -140,6 +140,9 @@ pub enum Answer {
     Warn(Vec<String>),
     /// Stop, with a sentence for the person or controller who asked.
     Deny(String),
+    /// Not now: whoever asked is to come back later by its own measure. It reaches them as
+    /// HTTP 429 without `Retry-After`, by which client-go would hold up a whole worker.
+    Later(String),
 }
 
 impl Answer {
@@ -159,10 +162,8 @@ impl Answer {
                 ..Response::new(uid, true)
             },
             Self::Warn(warnings) => Response { warnings, ..Response::new(uid, true) },
-            Self::Deny(message) => Response {
-                status: Some(Status { code: 403, reason: "Forbidden", message }),
-                ..Response::new(uid, false)
-            },
+            Self::Deny(message) => Response::refusal(uid, 403, "Forbidden", message),
+            Self::Later(message) => Response::refusal(uid, 429, "TooManyRequests", message),
         };
         serde_json::to_value(Outgoing { api_version: API_VERSION, kind: KIND, response })
     }
@@ -201,5 +202,9 @@ struct Status {
 impl<'a> Response<'a> {
     fn new(uid: &'a str, allowed: bool) -> Self {
         Self { uid, allowed, patch_type: None, patch: None, status: None, warnings: Vec::new() }
+    }
+
+    fn refusal(uid: &'a str, code: u16, reason: &'static str, message: String) -> Self {
+        Self { status: Some(Status { code, reason, message }), ..Self::new(uid, false) }
     }
 }

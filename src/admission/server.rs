@@ -10,7 +10,7 @@ mod listen;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Bytes;
@@ -22,6 +22,7 @@ use axum::routing::{get, post};
 use tokio::sync::{Semaphore, TryAcquireError};
 use tracing::{debug, warn};
 
+use super::backlog::Backlogs;
 use super::deadline;
 use super::exempt::Exempt;
 use super::mutate::pods::{self, Pod};
@@ -42,6 +43,8 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 
 /// Path of the endpoint that gates pods.
 pub const MUTATE_PODS: &str = "/mutate/pods";
+/// Path of the endpoint that holds pods back where somebody else gates them.
+pub const VALIDATE_PODS: &str = "/validate/pods";
 /// Path of the endpoint that checks queues.
 pub const VALIDATE_QUEUES: &str = "/validate/queues";
 /// Path of the endpoint that looks at namespaces.
@@ -52,17 +55,19 @@ pub const VALIDATE_NAMESPACES: &str = "/validate/namespaces";
 pub struct Service {
     exempt: Arc<Exempt>,
     queues: Queues,
+    backlogs: Backlogs,
     permits: Arc<Semaphore>,
     draining: Arc<AtomicBool>,
 }
 
 impl Service {
-    /// A service that exempts these accounts and judges queues by this view.
+    /// A service that exempts these accounts and goes by these views.
     #[must_use]
-    pub fn new(exempt: Exempt, queues: Queues) -> Self {
+    pub fn new(exempt: Exempt, queues: Queues, backlogs: Backlogs) -> Self {
         Self {
             exempt: Arc::new(exempt),
             queues,
+            backlogs,
             permits: Arc::new(Semaphore::new(REVIEWS)),
             draining: Arc::default(),
         }
@@ -72,6 +77,7 @@ impl Service {
     pub fn router(&self) -> Router {
         let reviews = Router::new()
             .route(MUTATE_PODS, post(mutate_pods))
+            .route(VALIDATE_PODS, post(validate_pods))
             .route(VALIDATE_QUEUES, post(validate_queues))
             .route(VALIDATE_NAMESPACES, post(validate_namespaces))
             .layer(DefaultBodyLimit::max(LARGEST_BODY))
@@ -165,7 +171,13 @@ async fn ready(State(service): State<Service>) -> (StatusCode, &'static str) {
 
 async fn mutate_pods(State(service): State<Service>, body: Bytes) -> Result<Response, Failure> {
     let request = Review::<Pod>::read(&body)?;
-    let answer = pods::mutate(&request, &service.exempt)?;
+    let answer = pods::mutate(&request, &service.exempt, &service.backlogs, Instant::now())?;
+    reply(&request, answer)
+}
+
+async fn validate_pods(State(service): State<Service>, body: Bytes) -> Result<Response, Failure> {
+    let request = Review::<Pod>::read(&body)?;
+    let answer = pods::hold_back(&request, &service.exempt, &service.backlogs, Instant::now())?;
     reply(&request, answer)
 }
 
@@ -204,7 +216,9 @@ fn reply<T>(request: &Request<T>, answer: Answer) -> Result<Response, Failure> {
     match &answer {
         Answer::Allow(patch) => debug!(namespace, name, changes = patch.len(), "review allowed"),
         Answer::Warn(warnings) => debug!(namespace, name, ?warnings, "review allowed"),
-        Answer::Deny(reason) => debug!(namespace, name, reason, "review denied"),
+        Answer::Deny(reason) | Answer::Later(reason) => {
+            debug!(namespace, name, reason, "review denied");
+        }
     }
     Ok(Json(answer.write(&request.uid)?).into_response())
 }

@@ -48,13 +48,13 @@ pub fn crds() -> Result<Printed, Failure> {
     print(manifests::crds().map_err(manifests::Error::from))
 }
 
-/// The webhook that checks queues and, unless a policy does that, the one that gates.
+/// The webhook that checks queues and the one that gates or, when a policy does that, the
+/// one that holds back those whose backlog is full.
 pub fn webhook_config(install: &Install) -> Result<Printed, Failure> {
     let values = install.values();
-    let validating = manifests::validating(&values);
     print(Ok(match install.gate_by {
-        GateBy::Webhook => vec![manifests::mutating(&values), validating],
-        GateBy::Policy => vec![validating],
+        GateBy::Webhook => vec![manifests::mutating(&values), manifests::validating(&values)],
+        GateBy::Policy => vec![manifests::validating_with_pods(&values)],
     }))
 }
 

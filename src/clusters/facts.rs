@@ -115,6 +115,8 @@ pub struct QueueFacts {
     pub order: Order,
     /// Nothing may start.
     pub hold: bool,
+    /// Pods that may wait.
+    pub max_pending: Option<u64>,
     /// Something written has no meaning.
     pub malformed: bool,
     /// Whose work may use it.

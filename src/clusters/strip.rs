@@ -99,6 +99,7 @@ pub fn queue(queue: &DynamicObject) -> QueueFacts {
             Stop::None => false,
             Stop::Hold => true,
         },
+        max_pending: spec.max_pending.map(|most| u64::try_from(most.pods.max(1)).unwrap_or(1)),
         access: Access {
             namespaces: spec.namespaces,
             priority_classes: spec.priority_classes.into(),

@@ -6,6 +6,7 @@
 //! writer: what the writer cannot take yet stays in the outbox, and while the
 //! outbox is long nothing more is decided.
 
+mod backlog;
 mod notices;
 mod statuses;
 #[cfg(test)]
@@ -40,8 +41,6 @@ const TICK: Duration = Duration::from_millis(200);
 const PUBLISH_EVERY: Millis = 50;
 /// Part of the loop's time that building views may take: one in this many.
 const PUBLISH_SHARE: Millis = 5;
-/// Shortest time between two writes of a queue's status.
-const STATUS_EVERY: Millis = 1_000;
 
 /// Tells the time in milliseconds since the Unix epoch.
 pub type Clock = Arc<dyn Fn() -> Millis + Send + Sync>;
@@ -91,8 +90,6 @@ struct Control {
     synced: bool,
     changed: bool,
     publish_at: Millis,
-    statuses_due: bool,
-    statuses_at: Millis,
 }
 
 impl Control {
@@ -109,8 +106,6 @@ impl Control {
             synced: false,
             changed: true,
             publish_at: 0,
-            statuses_due: false,
-            statuses_at: 0,
         }
     }
 
@@ -233,7 +228,7 @@ impl Control {
         view.synced = self.synced;
         if self.synced {
             self.outbox.extend(self.notices.waiting(&view));
-            self.statuses_due = true;
+            self.statuses.due();
         }
         self.edges.published.store(Arc::new(view));
         let took = self.now().saturating_sub(now).max(0);
@@ -241,13 +236,8 @@ impl Control {
     }
 
     fn write_statuses(&mut self, now: Millis) {
-        if !self.statuses_due || now < self.statuses_at {
-            return;
-        }
-        self.statuses_due = false;
-        self.statuses_at = now + STATUS_EVERY;
         let view = self.edges.published.load();
-        self.outbox.extend(self.statuses.changed(&view, &self.engine, &self.names));
+        self.outbox.extend(self.statuses.write(now, &view, &self.engine, &self.names));
     }
 
     fn dispatch(&mut self) -> Result<(), ControlError> {

@@ -1,27 +1,85 @@
 //! Queue statuses: written when they differ from what was last written.
+//!
+//! What admission goes by, whose new pods to refuse while a backlog is full, is written
+//! without waiting for a second to pass and told again while it holds: admission stops
+//! refusing when it hears nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::action::{Action, QueueStatus};
-use crate::engine::{Engine, QueueSummary, Vector};
+use crate::engine::action::{Action, Full, QueueStatus};
+use crate::engine::{Engine, Millis, QueueId, QueueSummary, Vector};
 use crate::view::{Names, View};
+
+use super::backlog;
+
+/// Shortest time between two looks at all queues.
+const EVERY: Millis = 1_000;
+/// The same when a backlog is full, or has just become so or ceased to be.
+const EVERY_FULL: Millis = 100;
+/// Waiting pods that can be gone through in a millisecond without anybody noticing.
+const PODS_A_MILLI: u64 = 100;
 
 /// What was last handed to the writer, by queue.
 #[derive(Debug, Default)]
 pub(super) struct Statuses {
     last: BTreeMap<Arc<str>, QueueStatus>,
+    /// Queues that were full when last looked at.
+    full: BTreeSet<QueueId>,
+    due: bool,
+    looked: Option<Millis>,
 }
 
 impl Statuses {
-    pub(super) fn changed(&mut self, view: &View, engine: &Engine, names: &Names) -> Vec<Action> {
+    /// Something has changed.
+    pub(super) fn due(&mut self) {
+        self.due = true;
+    }
+
+    /// The statuses to be written now, if it is time.
+    pub(super) fn write(
+        &mut self,
+        now: Millis,
+        view: &View,
+        engine: &Engine,
+        names: &Names,
+    ) -> Vec<Action> {
+        let turned = *engine.full() != self.full;
+        let due = self.due || turned || !self.full.is_empty();
+        let next = self.looked.map_or(now, |looked| looked + self.pause(turned, engine));
+        if !view.synced || !due || now < next {
+            return Vec::new();
+        }
+        self.due = false;
+        self.looked = Some(now);
+        self.full.clone_from(engine.full());
+        self.changed(now, view, engine, names)
+    }
+
+    fn pause(&self, turned: bool, engine: &Engine) -> Millis {
+        if turned {
+            return EVERY_FULL;
+        }
+        if self.full.is_empty() {
+            return EVERY;
+        }
+        let pods: u64 = self.full.iter().map(|&queue| engine.pending(queue)).sum();
+        EVERY_FULL + i64::try_from(pods / PODS_A_MILLI).unwrap_or(EVERY)
+    }
+
+    fn changed(&mut self, now: Millis, view: &View, engine: &Engine, names: &Names) -> Vec<Action> {
         self.last.retain(|name, _| view.queues.get(name).is_some_and(|row| row.exists));
         let mut actions = Vec::new();
         for queue in engine.queues() {
-            let Some(status) = status(view, engine, names, &queue) else { continue };
-            if self.last.get(&status.name) != Some(&status) {
+            let full = self.full.contains(&queue.id);
+            let full = full.then(|| backlog::full(now, engine, names, queue.id));
+            let Some(status) = status(view, engine, names, &queue, full) else { continue };
+            let last = self.last.get(&status.name);
+            if last != Some(&status) {
+                let known = last.and_then(|last| last.full.as_ref());
+                let urgent = backlog::is_news(status.full.as_ref(), known);
                 self.last.insert(status.name.clone(), status.clone());
-                actions.push(Action::QueueStatus(status));
+                actions.push(Action::QueueStatus(QueueStatus { urgent, ..status }));
             }
         }
         actions
@@ -33,6 +91,7 @@ fn status(
     engine: &Engine,
     names: &Names,
     queue: &QueueSummary,
+    full: Option<Full>,
 ) -> Option<QueueStatus> {
     let known = names.queue(queue.id);
     let (uid, generation) = known.object?;
@@ -50,6 +109,9 @@ fn status(
         releasing: row.paused.map_or(Ok(()), Err),
         over_limit: over_limit(queue, names),
         beyond_capacity: beyond_capacity(queue, engine, names),
+        max_pending: queue.config.as_ref().and_then(|config| config.max_pending),
+        full,
+        urgent: false,
     })
 }
 
@@ -87,57 +149,4 @@ fn above(asked: &Vector, most: &Vector, names: &Names) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::engine::event::{Event, Name, NodeConfig, QueueConfig};
-    use crate::engine::{ClusterId, NodeId, QueueId, ResourceId};
-
-    const GPU: ResourceId = ResourceId(7);
-
-    fn names() -> Names {
-        let mut names = Names::default();
-        for (id, name) in [(ResourceId::CPU, "cpu"), (GPU, "nvidia.com/gpu")] {
-            names.learn(Name::Resource(id, name.into()));
-        }
-        names
-    }
-
-    fn amounts(cpu: i128, gpu: i128) -> Vector {
-        [(ResourceId::CPU, cpu), (GPU, gpu)].into_iter().collect()
-    }
-
-    fn queue(guaranteed: Vector, limit: Vector, usage: Vector) -> QueueSummary {
-        QueueSummary {
-            id: QueueId(1),
-            config: Some(QueueConfig { guaranteed, limit, ..QueueConfig::default() }),
-            problem: None,
-            usage,
-            share_per_mille: 0,
-            line: vec![],
-        }
-    }
-
-    #[test]
-    fn what_is_over_a_limit_is_told_in_one_unit() {
-        let queue = queue(Vector::default(), amounts(2_000, 4), amounts(2_500, 4));
-        let said = over_limit(&queue, &names());
-        assert_eq!(said.as_deref(), Some("in use: 2500m of 2000m cpu"));
-        let within = QueueSummary { usage: amounts(2_000, 4), ..queue };
-        assert_eq!(over_limit(&within, &names()), None);
-    }
-
-    #[test]
-    fn more_guaranteed_than_there_is_is_told_until_there_is_enough() {
-        let mut engine = Engine::default();
-        let queue = queue(amounts(4_000, 8), Vector::default(), Vector::default());
-        let said = |engine: &Engine| beyond_capacity(&queue, engine, &names());
-        let nothing =
-            "guaranteed, of what all queues can share now: 4 of 0 cpu, 8 of 0 nvidia.com/gpu";
-        assert_eq!(said(&engine).as_deref(), Some(nothing));
-        let allocatable = amounts(4_000, 8);
-        let node =
-            NodeConfig { cluster: ClusterId(0), allocatable, ready: true, schedulable: true };
-        engine.apply(0, Event::NodeChanged(NodeId(1), node));
-        assert_eq!(said(&engine), None);
-    }
-}
+mod tests;

@@ -4,7 +4,8 @@ use std::sync::atomic::AtomicI64;
 
 use super::*;
 use crate::engine::event::{
-    Address, GroupConfig, GroupName, Name, NodeConfig, ObjectRef, PodConfig, QueueConfig, QueueName,
+    Address, GroupConfig, GroupName, Maker, Name, NodeConfig, ObjectRef, PodConfig, QueueConfig,
+    QueueName,
 };
 use crate::engine::{
     Assignment, ClusterId, Gang, GroupId, NodeId, PodState, QueueId, ResourceId, Uid, Vector,
@@ -113,7 +114,8 @@ impl Bench {
 
     async fn pod(&self, group: GroupId, id: u32, created: Millis, state: PodState) {
         let pod = Uid(1_000 + u128::from(id));
-        self.name(Name::Pod(pod, address(&format!("pod-{id}"), pod.0))).await;
+        let maker = Maker::Owner(format!("owner-{}", group.0).into());
+        self.name(Name::Pod(pod, address(&format!("pod-{id}"), pod.0), maker)).await;
         let cost = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
         let config = PodConfig { group, cost, priority: 0, created, state };
         self.tell(Event::PodChanged(pod, config)).await;

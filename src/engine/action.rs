@@ -78,4 +78,23 @@ pub struct QueueStatus {
     pub over_limit: Option<String>,
     /// A sentence when more is guaranteed than there is.
     pub beyond_capacity: Option<String>,
+    /// Pods that may wait, here and below.
+    pub max_pending: Option<u64>,
+    /// What admission is to know while so many wait.
+    pub full: Option<Full>,
+    /// Admission should know it before the queue's turn comes.
+    pub urgent: bool,
+}
+
+/// Whose new pods are to be refused while a queue's backlog is full.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// Pods that wait, here and below.
+    pub pods: u64,
+    /// When it was last found to be so.
+    pub renewed: Millis,
+    /// Uids of those who own most of the waiting pods, in their order.
+    pub owners: Vec<Arc<str>>,
+    /// Namespaces of waiting pods that nobody owns and no label of theirs sends here.
+    pub namespaces: Vec<Arc<str>>,
 }

@@ -88,6 +88,8 @@ pub struct QueueConfig {
     pub hold: bool,
     /// Written amounts that have no meaning: the queue stays closed.
     pub malformed: bool,
+    /// Pods that may wait here and below before the backlog is full, at least 1.
+    pub max_pending: Option<u64>,
 }
 
 /// A node as far as shares and fit go.
@@ -168,10 +170,21 @@ pub enum Name {
     Group(GroupId, GroupName),
     /// A group is forgotten.
     GroupGone(GroupId),
-    /// A pod's address. It is forgotten with [`Event::PodRemoved`].
-    Pod(PodId, Address),
+    /// A pod's address and maker. Both are forgotten with [`Event::PodRemoved`].
+    Pod(PodId, Address, Maker),
     /// What keeps a pod that was let go from a node, as far as anybody said so.
     Hindrance(PodId, Option<Arc<str>>),
+}
+
+/// By what admission can tell, of a pod that is being made, where it will wait.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Maker {
+    /// The owner that its references lead to, by uid.
+    Owner(Arc<str>),
+    /// Nobody owns it, and it names its queue by a label of its own.
+    Label,
+    /// Nobody owns it, and its namespace names the queue.
+    Namespace,
 }
 
 /// A queue's name and, while its object exists, uid and generation.

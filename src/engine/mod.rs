@@ -10,6 +10,7 @@
 #![deny(clippy::float_arithmetic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod action;
+mod backlog;
 mod books;
 mod decide;
 pub mod event;

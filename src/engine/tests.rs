@@ -840,3 +840,41 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_backlog_is_full_at_its_most_and_open_again_when_a_tenth_has_gone() {
+    let mut world = World::new(0);
+    let parent = world.queue(1, |q| q.max_pending = Some(20));
+    let queue = world.queue(2, |q| {
+        q.parent = Some(parent);
+        q.max_pending = Some(10);
+    });
+    let pods: Vec<_> = (0..10).map(|_| world.single(queue, |_| {})).collect();
+    assert_eq!(world.engine.full().iter().copied().collect::<Vec<_>>(), [queue]);
+    world.apply(Event::PodRemoved(pods[0]));
+    assert_eq!((world.engine.pending(queue), world.engine.full().is_empty()), (9, true));
+    let own: Vec<_> = (0..11).map(|_| world.single(parent, |_| {})).collect();
+    assert_eq!(world.engine.full().iter().copied().collect::<Vec<_>>(), [parent]);
+    world.apply(Event::PodRemoved(own[0]));
+    assert_eq!(world.engine.full().len(), 1, "19 of 20 is too near");
+    assert_eq!(world.engine.backlog(parent).count(), 19, "those below are named too");
+    world.apply(Event::PodRemoved(pods[1]));
+    assert!(world.engine.full().is_empty());
+    world.queue(2, |q| q.max_pending = Some(3));
+    assert_eq!(world.engine.full().len(), 1, "a lowered most counts at once");
+    world.queue(2, |_| {});
+    assert!(world.engine.full().is_empty(), "no most, never full");
+}
+
+#[test]
+fn a_gang_that_lacks_members_may_have_them_though_the_backlog_is_full() {
+    let mut world = World::new(0);
+    let queue = world.queue(1, |q| q.max_pending = Some(4));
+    let [small, large] = [(1, 4), (2, 5)].map(|(id, need)| {
+        let gang = world.group(id, Assignment::Queue(queue), Gang::AtLeast(need));
+        [world.pod(gang, |_| {}), world.pod(gang, |_| {})]
+    });
+    assert_eq!(world.engine.full().len(), 1);
+    let named: Vec<_> = world.engine.backlog(queue).collect();
+    assert_eq!(named, large, "it can never be whole here; {small:?} can");
+}

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::backlog::{Backlogs, Waiting};
 use super::books::{Books, Charge};
 use super::event::{Event, GroupConfig, NodeConfig, Outcome, Pause, PodConfig, QueueConfig};
 use super::model::{
@@ -32,6 +33,7 @@ pub struct Engine {
     pub(super) pods: BTreeMap<PodId, Pod>,
     pub(super) lines: BTreeMap<QueueId, BTreeSet<Place>>,
     pub(super) books: Books,
+    pub(super) backlogs: Backlogs,
     pub(super) synced: BTreeSet<ClusterId>,
     pub(super) paused: BTreeMap<ClusterId, Pause>,
     pub(super) decided: u64,
@@ -64,6 +66,8 @@ pub(super) struct Group {
     pub(super) arrived: Millis,
     pub(super) refusal: Option<Reason>,
     pub(super) place: Option<(QueueId, Place)>,
+    /// What of it counts as its queue's backlog.
+    counted: Option<Waiting>,
     /// What the first of its waiting pods to come asks.
     usual: Vector,
     /// Waiting pods that ask something else.
@@ -102,6 +106,7 @@ impl Group {
             arrived: 0,
             refusal: None,
             place: None,
+            counted: None,
             usual: Vector::default(),
             unusual: 0,
         }
@@ -117,6 +122,20 @@ impl Group {
     pub(super) fn is_cut(&self) -> bool {
         let Gang::AtLeast(need) = self.config.gang else { return false };
         !self.started.is_empty() && usize::try_from(need).is_ok_and(|n| self.started.len() < n)
+    }
+
+    /// A gang of which fewer pods are here than start together, though so many may wait.
+    pub(super) fn lacks_members(&self, most: u64) -> bool {
+        let Gang::AtLeast(need) = self.config.gang else { return false };
+        let here = self.waiting.len() + self.started.len();
+        u64::from(need) <= most && usize::try_from(need).is_ok_and(|need| here < need)
+    }
+
+    /// Its waiting pods and the queue in which they wait, if there are any.
+    fn waits_in(&self) -> Option<Waiting> {
+        let Assignment::Queue(queue) = self.config.queue else { return None };
+        let pods = u64::try_from(self.waiting.len()).unwrap_or(u64::MAX);
+        (pods > 0).then_some((queue, pods))
     }
 
     fn unannounced() -> Self {
@@ -225,6 +244,7 @@ impl Engine {
     fn rebuild_tree(&mut self) {
         self.tree = Tree::build(&self.queues);
         self.books.sum_up(&self.tree);
+        self.backlogs.sum_up(&self.tree, &self.queues);
     }
 
     fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
@@ -386,6 +406,11 @@ impl Engine {
     /// Puts a group where it belongs in its queue's line, or takes it out.
     fn line_up(&mut self, id: GroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
+        let waits = group.waits_in();
+        if group.counted != waits {
+            let before = std::mem::replace(&mut group.counted, waits);
+            self.backlogs.moved(&self.tree, &self.queues, before, waits);
+        }
         let place = match (group.config.queue, group.waiting.first(), group.ages.first()) {
             (Assignment::Queue(queue), Some(&(priority, ..)), Some(&(oldest, _))) => {
                 let cut = Reverse(group.is_cut());

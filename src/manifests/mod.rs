@@ -26,7 +26,7 @@ pub use names::{CONFIGURATION, VISIBILITY_SERVICE, WEBHOOK_SERVICE};
 pub use roles::owners;
 pub use text::{Error, files, yaml};
 pub use values::Values;
-pub use webhooks::{mutating, validating};
+pub use webhooks::{mutating, validating, validating_with_pods};
 
 /// The kinds of our own.
 pub fn crds() -> serde_json::Result<Vec<Value>> {

@@ -10,6 +10,7 @@ pub const VISIBILITY_SERVICE: &str = "tidegate-controller";
 /// Webhook and policy that gate pods. The apiserver shows these names to whoever
 /// created a pod when the webhook does not answer.
 pub(super) const GATE_PODS: &str = "gate-pods.tidegate.dev";
+pub(super) const HOLD_PODS: &str = "hold-pods.tidegate.dev";
 pub(super) const CHECK_QUEUES: &str = "check-queues.tidegate.dev";
 pub(super) const CHECK_NAMESPACES: &str = "check-namespaces.tidegate.dev";
 pub(super) const GUARD_NEW_PODS: &str = "guard-new-pods.tidegate.dev";

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::values::Values;
-use super::{crds, gate_policy, guard, mutating, owners, validating};
+use super::{crds, gate_policy, guard, mutating, owners, validating, validating_with_pods};
 
 /// First line of each file.
 const HEADER: &str = "# Generated from src/manifests; see there for changes.\n";
@@ -57,14 +57,20 @@ pub fn files() -> Result<Vec<(&'static str, String)>, Error> {
         helm_if(r#"eq .Values.admission.gateBy "webhook""#, &yaml(&[mutating(&chart)])?);
     let by_policy =
         helm_if(r#"eq .Values.admission.gateBy "policy""#, &yaml(&gate_policy(&chart))?);
+    let checks = helm_if_else(
+        r#"and (eq .Values.admission.gateBy "policy") .Values.admission.maxPending"#,
+        &yaml(&[validating_with_pods(&chart)])?,
+        &yaml(&[validating(&chart)])?,
+    );
     Ok(vec![
         ("charts/tidegate/crds/crds.yaml", yaml(&crds()?)?),
         ("charts/tidegate/templates/gate-webhook.yaml", by_webhook),
         ("charts/tidegate/templates/gate-policy.yaml", by_policy),
-        ("charts/tidegate/templates/queue-webhook.yaml", helm(&yaml(&[validating(&chart)])?)),
+        ("charts/tidegate/templates/queue-webhook.yaml", checks),
         ("charts/tidegate/templates/guard.yaml", helm(&yaml(&guard(&chart))?)),
         ("charts/tidegate/templates/owners.yaml", yaml(&owners())?),
         ("webhook-config/webhooks.yaml", yaml(&[mutating(&plain), validating(&plain)])?),
+        ("webhook-config/webhooks-beside-policy.yaml", yaml(&[validating_with_pods(&plain)])?),
         ("webhook-config/gate-policy.yaml", yaml(&gate_policy(&plain))?),
         ("webhook-config/guard.yaml", yaml(&guard(&plain))?),
     ])
@@ -76,6 +82,11 @@ fn helm(text: &str) -> String {
 
 fn helm_if(condition: &str, text: &str) -> String {
     format!("{{{{- if {condition} }}}}\n{}{{{{- end }}}}\n", helm(text))
+}
+
+fn helm_if_else(condition: &str, text: &str, other: &str) -> String {
+    let (text, other) = (helm(text), helm(other));
+    format!("{{{{- if {condition} }}}}\n{text}{{{{- else }}}}\n{other}{{{{- end }}}}\n")
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::names::{CHECK_NAMESPACES, CHECK_QUEUES, CONFIGURATION, GATE_PODS, WEBHOOK_SERVICE};
+use super::names::{
+    CHECK_NAMESPACES, CHECK_QUEUES, CONFIGURATION, GATE_PODS, HOLD_PODS, WEBHOOK_SERVICE,
+};
 use super::values::{Values, with};
 use crate::api::names::{GROUP, LABEL_MANAGED, LABEL_QUEUE, VERSION};
 
@@ -12,6 +14,8 @@ const GATE_SECONDS: u8 = 2;
 const CHECK_SECONDS: u8 = 5;
 /// A word of warning is not worth a long wait.
 const WARN_SECONDS: u8 = 1;
+/// Holding back is worth no wait: without an answer the pod is let in.
+const HOLD_SECONDS: u8 = 1;
 
 /// The configuration that sends new pods of opted-in namespaces to be gated.
 #[must_use]
@@ -27,16 +31,38 @@ pub fn mutating(values: &Values) -> Value {
 /// labels of ours change to be looked at: they are warned about, never refused.
 #[must_use]
 pub fn validating(values: &Values) -> Value {
+    let webhooks = [check_queues(values), check_namespaces(values)];
+    configuration(values, "ValidatingWebhookConfiguration", &webhooks)
+}
+
+/// The same where a policy gates pods: sends new pods too, to be refused when the backlog
+/// of their queue is full. Nothing stops when nobody answers.
+#[must_use]
+pub fn validating_with_pods(values: &Values) -> Value {
+    let webhooks = [check_queues(values), check_namespaces(values), hold_pods(values)];
+    configuration(values, "ValidatingWebhookConfiguration", &webhooks)
+}
+
+fn check_queues(values: &Values) -> Value {
     let operations = ["CREATE", "UPDATE", "DELETE"];
     let rules = json!([rule(&operations, GROUP, VERSION, "queues", "Cluster")]);
-    let queues = webhook(values, CHECK_QUEUES, "/validate/queues", CHECK_SECONDS, &rules);
+    webhook(values, CHECK_QUEUES, "/validate/queues", CHECK_SECONDS, &rules)
+}
+
+fn check_namespaces(values: &Values) -> Value {
     let rules = json!([rule(&["CREATE", "UPDATE"], "", "v1", "namespaces", "Cluster")]);
     let path = "/validate/namespaces";
-    let namespaces = webhook(values, CHECK_NAMESPACES, path, WARN_SECONDS, &rules);
-    let namespaces = with(namespaces, "failurePolicy", json!("Ignore"));
+    let webhook = webhook(values, CHECK_NAMESPACES, path, WARN_SECONDS, &rules);
+    let webhook = with(webhook, "failurePolicy", json!("Ignore"));
     let changed = json!([{"name": "labels-of-ours-change", "expression": labels_change()}]);
-    let namespaces = with(namespaces, "matchConditions", changed);
-    configuration(values, "ValidatingWebhookConfiguration", &[queues, namespaces])
+    with(webhook, "matchConditions", changed)
+}
+
+fn hold_pods(values: &Values) -> Value {
+    let rules = json!([rule(&["CREATE"], "", "v1", "pods", "Namespaced")]);
+    let webhook = webhook(values, HOLD_PODS, "/validate/pods", HOLD_SECONDS, &rules);
+    let webhook = with(webhook, "namespaceSelector", values.opted_in());
+    with(webhook, "failurePolicy", json!("Ignore"))
 }
 
 /// CEL: a label of ours is not as it was.

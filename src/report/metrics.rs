@@ -234,6 +234,20 @@ const FAMILIES: &[Family] = &[
         samples: |now| per_queue(&now.view, |row| float(row.pending.1)),
     },
     Family {
+        name: "tidegate_queue_max_pending_pods",
+        help: "Pods that may wait in a queue and below it before new ones are refused; absent when not limited.",
+        kind: Kind::Gauge,
+        labels: &["queue"],
+        samples: |now| max_pending(&now.view),
+    },
+    Family {
+        name: "tidegate_queue_backlog_full",
+        help: "1 while so many pods wait in a queue and below it that new ones are refused.",
+        kind: Kind::Gauge,
+        labels: &["queue"],
+        samples: |now| per_queue(&now.view, |row| float(u64::from(row.full))),
+    },
+    Family {
         name: "tidegate_queue_running_groups",
         help: "Groups let go and not ended, in a queue and below it.",
         kind: Kind::Gauge,
@@ -332,6 +346,16 @@ fn per_queue(view: &View, of: fn(&QueueRow) -> f64) -> Samples {
     let mut samples = Samples::new();
     for (queue, row) in labelled(view) {
         *samples.entry(vec![queue]).or_default() += of(row);
+    }
+    samples
+}
+
+fn max_pending(view: &View) -> Samples {
+    let mut samples = Samples::new();
+    for (queue, row) in labelled(view) {
+        if let Some(most) = row.max_pending {
+            *samples.entry(vec![queue.clone()]).or_default() += float(most);
+        }
     }
     samples
 }
@@ -491,6 +515,11 @@ mod tests {
         # TYPE tidegate_queue_pending_pods gauge
         tidegate_queue_pending_pods{queue="a"} 8.0
         tidegate_queue_pending_pods{queue="org"} 8.0
+        # TYPE tidegate_queue_max_pending_pods gauge
+        tidegate_queue_max_pending_pods{queue="a"} 8.0
+        # TYPE tidegate_queue_backlog_full gauge
+        tidegate_queue_backlog_full{queue="a"} 1.0
+        tidegate_queue_backlog_full{queue="org"} 0.0
         # TYPE tidegate_queue_running_groups gauge
         tidegate_queue_running_groups{queue="a"} 1.0
         tidegate_queue_running_groups{queue="org"} 1.0

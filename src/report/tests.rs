@@ -74,6 +74,8 @@ fn queue(name: &str, parent: Option<&str>) -> QueueRow {
         pending: (3, 8),
         running: (1, 7),
         oldest: Some(NOW - 90_000),
+        max_pending: (name == "a").then_some(8),
+        full: name == "a",
         ..QueueRow::default()
     }
 }

@@ -41,7 +41,7 @@ impl View {
             synced: false,
             queues: queues
                 .iter()
-                .map(|queue| queue_row(names, queue, &sums, now))
+                .map(|queue| queue_row(engine, names, queue, &sums, now))
                 .map(|row| (row.name.clone(), row))
                 .collect(),
             groups: groups
@@ -106,6 +106,7 @@ fn count<T>(items: &[T]) -> u64 {
 }
 
 fn queue_row(
+    engine: &Engine,
     names: &Names,
     queue: &QueueSummary,
     sums: &BTreeMap<QueueId, Sums>,
@@ -123,6 +124,8 @@ fn queue_row(
         usage: names.amounts(&queue.usage),
         share_per_mille: queue.share_per_mille,
         pending: sums.pending,
+        max_pending: config.max_pending,
+        full: engine.full().contains(&queue.id),
         running: sums.running,
         oldest: sums.oldest,
         problem: queue.problem.map(|reason| (reason.code(), names.sentence(&reason, now))),

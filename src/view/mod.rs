@@ -87,6 +87,10 @@ pub struct QueueRow {
     pub share_per_mille: u64,
     /// Groups and pods that wait, with those below.
     pub pending: (u64, u64),
+    /// Pods that may wait, with those below.
+    pub max_pending: Option<u64>,
+    /// So many wait that new ones are refused.
+    pub full: bool,
     /// Groups and pods let go and not ended, with those below.
     pub running: (u64, u64),
     /// Earliest creation of a waiting pod.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::*;
 use crate::engine::event::{
-    Address, Event, GroupConfig, GroupName, Name, NodeConfig, Pause, PodConfig, QueueConfig,
+    Address, Event, GroupConfig, GroupName, Maker, Name, NodeConfig, Pause, PodConfig, QueueConfig,
     QueueName, Trouble,
 };
 use crate::engine::{
@@ -115,7 +115,7 @@ fn world() -> (Engine, Names) {
             PodConfig { group: GroupId(1), cost, priority: 7, created, state: PodState::Gated };
         events.push(Event::PodChanged(Uid(id), pod));
         let address = object("Pod", &format!("pod-{id}"), "u").address;
-        names.learn(Name::Pod(Uid(id), address));
+        names.learn(Name::Pod(Uid(id), address, Maker::Namespace));
     }
     for event in events {
         engine.apply(9_000, event);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::event::{Address, GroupName, Name, Pause, QueueName, Trouble};
+use crate::engine::event::{Address, GroupName, Maker, Name, Pause, QueueName, Trouble};
 use crate::engine::{
     Forbidden, GroupId, Millis, NodeId, PodId, QueueId, Reason, ResourceId, Shortage, Vector,
 };
@@ -18,7 +18,7 @@ pub struct Names {
     queues: BTreeMap<QueueId, QueueName>,
     nodes: BTreeMap<NodeId, Arc<str>>,
     groups: BTreeMap<GroupId, Arc<GroupName>>,
-    pods: BTreeMap<PodId, Address>,
+    pods: BTreeMap<PodId, (Address, Maker)>,
     hindrances: BTreeMap<PodId, Arc<str>>,
     refusals: BTreeMap<GroupId, Arc<str>>,
 }
@@ -35,7 +35,7 @@ impl Names {
                 self.groups.remove(&id);
                 self.refusals.remove(&id);
             }
-            Name::Pod(id, address) => drop(self.pods.insert(id, address)),
+            Name::Pod(id, address, maker) => drop(self.pods.insert(id, (address, maker))),
             Name::Hindrance(id, Some(why)) => drop(self.hindrances.insert(id, why)),
             Name::Hindrance(id, None) => drop(self.hindrances.remove(&id)),
         }
@@ -60,7 +60,13 @@ impl Names {
     /// Where a pod is.
     #[must_use]
     pub fn pod(&self, id: PodId) -> Option<&Address> {
-        self.pods.get(&id)
+        self.pods.get(&id).map(|(address, _)| address)
+    }
+
+    /// Where a pod is and who made it.
+    #[must_use]
+    pub fn made(&self, id: PodId) -> Option<(&Address, &Maker)> {
+        self.pods.get(&id).map(|(address, maker)| (address, maker))
     }
 
     /// What keeps a pod that was let go from a node.

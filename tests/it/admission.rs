@@ -7,14 +7,14 @@ mod tls;
 
 use serde_json::{Value, json};
 use tidegate::admission::server::Service;
-use tidegate::admission::{Exempt, QueueTree, Queues};
+use tidegate::admission::{Backlogs, Exempt, QueueTree, Queues};
 use tidegate::api::v1alpha1::Queue;
 
 /// A webhook that knows these queues, and the handle on what it knows.
 fn service(queues: &[Queue]) -> (Service, Queues) {
     let known = Queues::default();
     known.store(Some(queues.iter().collect::<QueueTree>().into()));
-    (Service::new(Exempt::default(), known.clone()), known)
+    (Service::new(Exempt::default(), known.clone(), Backlogs::default()), known)
 }
 
 /// What an operator's account sends through an old apiserver: no namespace in the

@@ -60,6 +60,18 @@ fn one_of_webhook_and_policy_adds_the_gate_and_the_guard_is_always_there() -> Re
 }
 
 #[test]
+fn a_policy_that_gates_leaves_holding_back_to_a_webhook_that_nobody_waits_for() -> Result<()> {
+    let hold = "name: hold-pods.tidegate.dev";
+    let (webhook, policy) = (rendered(&[])?, rendered(POLICY)?);
+    assert!(!webhook.contains(hold) && policy.contains(hold));
+    assert_eq!(policy.matches("failurePolicy: Ignore").count(), 2, "and namespaces");
+    let without = [POLICY, &["--set=admission.maxPending=false"]].concat();
+    let without = rendered(&without)?;
+    assert!(!without.contains(hold) && without.contains("name: check-queues.tidegate.dev"));
+    Ok(())
+}
+
+#[test]
 fn with_cert_manager_the_controller_may_write_neither_secret_nor_bundle() -> Result<()> {
     let (own, theirs) = (rendered(&[])?, rendered(CERT_MANAGER)?);
     for right in ["resources: [secrets]", "resources: [apiservices]"] {

@@ -50,7 +50,9 @@ impl Told {
                 self.groups.remove(&id);
                 self.group_names.remove(&id);
             }
-            Input::Name(Name::Pod(id, at)) => drop(self.pod_names.insert(id, at.name.to_string())),
+            Input::Name(Name::Pod(id, at, _)) => {
+                drop(self.pod_names.insert(id, at.name.to_string()));
+            }
             Input::Event(Event::GroupChanged(id, config)) => drop(self.groups.insert(id, config)),
             Input::Event(Event::PodChanged(id, config)) => drop(self.pods.insert(id, config)),
             Input::Event(Event::PodRemoved(id)) => drop(self.pods.remove(&id)),

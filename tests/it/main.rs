@@ -14,6 +14,7 @@ mod tidy;
 mod accounting;
 mod admission;
 mod adversary;
+mod backlog;
 mod bad_input;
 mod charts;
 mod clusters;

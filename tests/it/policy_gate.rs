@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt as _, api::PostParams};
 use serde_json::{Value, json};
 
 use crate::{
-    kinds,
+    backlog, kinds,
     support::{
         lab::{Lab, job},
         storm::{Attempt, attempt, in_a_storm},
@@ -147,7 +147,10 @@ async fn with_the_gate_added_by_policy_pods_need_no_webhook() -> Result<()> {
         .await
         .context("on the way to the policy")?;
     ensure!(all.get_opt(RELEASE).await?.is_none(), "the webhook is still configured");
-    let result = all_kinds(&tidegate, &lab).await;
+    let result = match backlog::refused_beside_policy(*tidegate).await {
+        Ok(()) => all_kinds(&tidegate, &lab).await,
+        refused => refused.context("maxPending"),
+    };
     // Whoever comes next finds the installation as it was.
     in_a_storm(&lab, "to-webhook", async {
         tidegate.helm(&["upgrade"], &Install::default()).await?;

@@ -286,6 +286,9 @@ async fn a_status_is_written_when_it_changed_and_survives_a_restart() -> Result<
         releasing: Ok(()),
         over_limit: None,
         beyond_capacity: None,
+        max_pending: None,
+        full: None,
+        urgent: false,
     };
     let writer = Running::start(cluster, 1).await?;
     writer.actions.send(Action::QueueStatus(status.clone())).await?;

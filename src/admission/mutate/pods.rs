@@ -2,16 +2,20 @@
 //!
 //! `manifests::gate` says the same in CEL; a change here is a change there.
 
+use std::time::Instant;
+
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use crate::admission::backlog::Backlogs;
 use crate::admission::exempt::Exempt;
 use crate::admission::review::{Answer, Malformed, Operation, Request, UserInfo};
 use crate::api::names::{
     ANNOTATION_CREATED_BY, ANNOTATION_EPOCH, ANNOTATION_RELEASED, EXTRA_POD_NAME, EXTRA_POD_UID,
-    GATE, LABEL_MANAGED, MANAGED,
+    GATE, LABEL_MANAGED, LABEL_QUEUE, MANAGED,
 };
 use crate::api::refusals;
 
@@ -23,9 +27,11 @@ pub struct Pod {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Metadata {
     labels: Option<Map<String, Value>>,
     annotations: Option<Map<String, Value>>,
+    owner_references: Option<Vec<OwnerReference>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -50,6 +56,16 @@ impl Pod {
         self.metadata.as_ref()?.annotations.as_ref()
     }
 
+    /// What its references say of who owns it.
+    pub(in crate::admission) fn owners(&self) -> &[OwnerReference] {
+        self.metadata.as_ref().and_then(|meta| meta.owner_references.as_deref()).unwrap_or_default()
+    }
+
+    /// The queue that it names itself.
+    pub(in crate::admission) fn queue(&self) -> Option<&str> {
+        self.labels()?.get(LABEL_QUEUE)?.as_str().filter(|queue| !queue.is_empty())
+    }
+
     fn gates(&self) -> Option<&[Gate]> {
         self.spec.as_ref()?.scheduling_gates.as_deref()
     }
@@ -63,14 +79,22 @@ impl Pod {
 ///
 /// Pods of exempt accounts keep their shape; markers that only we write are taken
 /// off them as off every other pod.
-pub fn mutate(request: &Request<Pod>, exempt: &Exempt) -> Result<Answer, Malformed> {
-    if request.operation != Operation::Create || !request.is_for("", "v1", "pods") {
+pub fn mutate(
+    request: &Request<Pod>,
+    exempt: &Exempt,
+    backlogs: &Backlogs,
+    now: Instant,
+) -> Result<Answer, Malformed> {
+    if !is_new_pod(request) {
         return Ok(Answer::allow());
     }
     let pod = request.object.as_ref().ok_or(Malformed::NoObject)?;
     let exempt = exempt.covers(&request.user_info);
     if pod.names_node() && !exempt {
         return Ok(Answer::Deny(refusals::NODE_NAME.to_owned()));
+    }
+    if !exempt && let Some(refusal) = backlogs.refuse(pod, &request.namespace, now) {
+        return Ok(Answer::Later(refusal));
     }
     let mut changes: Vec<_> =
         forget_release(pod).chain(created_by(pod, &request.user_info)).collect();
@@ -81,6 +105,26 @@ pub fn mutate(request: &Request<Pod>, exempt: &Exempt) -> Result<Answer, Malform
         changes.splice(0..0, parents(pod));
     }
     Ok(Answer::Allow(Patch(changes)))
+}
+
+/// Refuses a new pod of those whose queue's backlog is full, for clusters in which
+/// somebody else adds the gate. Changes nothing.
+pub fn hold_back(
+    request: &Request<Pod>,
+    exempt: &Exempt,
+    backlogs: &Backlogs,
+    now: Instant,
+) -> Result<Answer, Malformed> {
+    if !is_new_pod(request) || exempt.covers(&request.user_info) {
+        return Ok(Answer::allow());
+    }
+    let pod = request.object.as_ref().ok_or(Malformed::NoObject)?;
+    let refusal = backlogs.refuse(pod, &request.namespace, now);
+    Ok(refusal.map_or_else(Answer::allow, Answer::Later))
+}
+
+fn is_new_pod(request: &Request<Pod>) -> bool {
+    request.operation == Operation::Create && request.is_for("", "v1", "pods")
 }
 
 /// What the other changes stand on.

@@ -3,6 +3,6 @@
 mod queue;
 
 pub use queue::{
-    Amount, Count, LabelSelector, LabelSelectorRequirement, Order, Queue, QueueCondition,
-    QueueSpec, QueueStatus, Resources, SelectorOperator, Stop,
+    Amount, Backlog, Count, LabelSelector, LabelSelectorRequirement, MaxPending, Order, Queue,
+    QueueCondition, QueueSpec, QueueStatus, Resources, SelectorOperator, Stop,
 };

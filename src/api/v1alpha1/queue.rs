@@ -61,6 +61,8 @@ fn guaranteed_within_limit() -> Rule {
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"Oldest","type":"date","jsonPath":".status.oldestPending"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Max Pending","type":"integer","jsonPath":".spec.maxPending.pods","priority":1}"#,
+    printcolumn = r#"{"name":"Full","type":"string","jsonPath":".status.conditions[?(@.type==\"BacklogFull\")].status","priority":1}"#,
     validation = Rule::new("self.metadata.name.size() <= 63")
         .message("a queue's name is used as a label value: at most 63 characters"),
     validation = Rule::new("!has(self.spec.parent) || self.spec.parent != self.metadata.name")
@@ -86,6 +88,9 @@ pub struct QueueSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub limit: Resources,
+    /// How much may wait here and below before new pods are refused. Absent: any amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_pending: Option<MaxPending>,
     /// What happens when the first of the queue does not fit.
     #[serde(default)]
     pub order: Order,
@@ -103,6 +108,17 @@ pub struct QueueSpec {
 
 fn one() -> i64 {
     1
+}
+
+/// How much may wait in a queue and below it. About: pods that are created while the
+/// controller takes notice still come in.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MaxPending {
+    /// Pods. When so many wait, new ones of those who have pods waiting are refused, until
+    /// a tenth of them has gone.
+    #[schemars(range(min = 1, max = 10_000_000))]
+    pub pods: i64,
 }
 
 /// What happens when the first of a queue does not fit.
@@ -252,10 +268,35 @@ pub struct QueueStatus {
     /// Creation time (RFC 3339) of the pod that has waited longest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oldest_pending: Option<String>,
-    /// `Ready`, `OverLimit`, `GuaranteedBeyondCapacity` and `Releasing`.
+    /// Whose new pods are refused; there while more wait than `maxPending` allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backlog: Option<Backlog>,
+    /// `Ready`, `OverLimit`, `GuaranteedBeyondCapacity`, `Releasing` and, with `maxPending`,
+    /// `BacklogFull`.
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<QueueCondition>,
+}
+
+/// Whose new pods are refused by admission while a queue's backlog is full.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Backlog {
+    /// Pods that wait, here and below.
+    #[serde(default)]
+    pub pods: i64,
+    /// When this was last found to hold (RFC 3339), told again every ten seconds. Admission
+    /// stops refusing when it sees no new value for thirty.
+    #[serde(default)]
+    pub renewed: String,
+    /// Uids of direct owners of waiting pods, those with most pods.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub owners: Vec<String>,
+    /// Namespaces with waiting pods that nobody owns and that name no queue themselves.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub namespaces: Vec<String>,
 }
 
 /// Groups and pods.

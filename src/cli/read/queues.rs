@@ -152,7 +152,7 @@ fn reference(queue: &Queue) -> String {
     format!("queue.{GROUP}/{}\n", queue.name_any())
 }
 
-const HEADERS: [&str; 12] = [
+const HEADERS: [&str; 13] = [
     "QUEUE",
     "WEIGHT",
     "PENDING",
@@ -165,6 +165,7 @@ const HEADERS: [&str; 12] = [
     "RUNNING-GROUPS",
     "GUARANTEED",
     "LIMIT",
+    "MAX-PENDING",
 ];
 
 /// The tree of queues, then a line for each that cannot start work.
@@ -177,7 +178,7 @@ fn table(queues: &[Queue], wide: bool, now: i64) -> String {
     format!("{}{gap}{problems}", table.render(wide))
 }
 
-fn row(depth: usize, queue: &Queue, now: i64) -> [String; 12] {
+fn row(depth: usize, queue: &Queue, now: i64) -> [String; 13] {
     let status = queue.status.clone().unwrap_or_default();
     let usage: BTreeMap<_, _> = status.usage.clone();
     [
@@ -193,6 +194,7 @@ fn row(depth: usize, queue: &Queue, now: i64) -> [String; 12] {
         status.running.groups.to_string(),
         or_none(&amounts(&written(&queue.spec.guaranteed))),
         or_none(&amounts(&written(&queue.spec.limit))),
+        queue.spec.max_pending.map_or_else(|| or_none(""), |most| most.pods.to_string()),
     ]
 }
 
@@ -209,7 +211,8 @@ fn problem(queue: &Queue) -> Option<String> {
     let status = queue.status.as_ref()?;
     let not_ready = condition(status, "Ready").filter(|&(value, _)| value != "True");
     let holds = |type_| condition(status, type_).filter(|&(value, _)| value == "True");
-    let bad = ["OverLimit", "GuaranteedBeyondCapacity"].into_iter().filter_map(holds);
+    let bad = ["OverLimit", "GuaranteedBeyondCapacity", "BacklogFull"].into_iter();
+    let bad = bad.filter_map(holds);
     let paused = condition(status, "Releasing").filter(|&(value, _)| value == "False");
     let all = not_ready.into_iter().chain(bad).chain(paused);
     let said: Vec<_> = all.map(|(_, message)| message).collect();

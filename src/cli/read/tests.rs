@@ -400,8 +400,8 @@ async fn queues_are_a_tree_with_their_problems_below() {
     "#);
     let wide = queues::show(client.clone(), None, Format::Wide, NOW).await.unwrap();
     insta::assert_snapshot!(wide.out.lines().take(2).collect::<Vec<_>>().join("\n"), @"
-    QUEUE   WEIGHT   PENDING   RUNNING   SHARE    USAGE           READY     OLDEST   PENDING-GROUPS   RUNNING-GROUPS   GUARANTEED   LIMIT
-    new     1        0         0         <none>   <none>          Unknown   <none>   0                0                <none>       <none>
+    QUEUE   WEIGHT   PENDING   RUNNING   SHARE    USAGE           READY     OLDEST   PENDING-GROUPS   RUNNING-GROUPS   GUARANTEED   LIMIT    MAX-PENDING
+    new     1        0         0         <none>   <none>          Unknown   <none>   0                0                <none>       <none>   <none>
     ");
     let names = queues::show(client, None, Format::Name, NOW).await.unwrap();
     assert!(names.out.starts_with("queue.tidegate.dev/a\n"), "{}", names.out);

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures::StreamExt as _;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
@@ -10,7 +11,7 @@ use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::server::{Limits, Service};
-use crate::admission::{Exempt, QueueTree, Queues, server};
+use crate::admission::{Backlogs, Exempt, QueueTree, Queues, server};
 use crate::api::v1alpha1::Queue;
 use crate::certs::{Resolver, files};
 use crate::manifests::Values;
@@ -55,11 +56,12 @@ pub fn serve(
     supervisor: &mut Supervisor,
 ) -> anyhow::Result<()> {
     let queues = Queues::default();
-    let service = Service::new(Exempt::new(exempt), queues.clone());
+    let backlogs = Backlogs::default();
+    let service = Service::new(Exempt::new(exempt), queues.clone(), backlogs.clone());
     let listener = listen(address)?;
     tracing::info!(address, "webhook listening");
     let stop = supervisor.token();
-    supervisor.spawn("queue watch", watch_queues(client, queues, stop.clone()));
+    supervisor.spawn("queue watch", watch_queues(client, queues, backlogs, stop.clone()));
     supervisor
         .spawn("webhook", server::serve(listener, resolver, service, Limits::default(), stop));
     Ok(())
@@ -69,6 +71,7 @@ pub fn serve(
 async fn watch_queues(
     client: Client,
     queues: Queues,
+    backlogs: Backlogs,
     stop: CancellationToken,
 ) -> Result<(), Infallible> {
     let (store, writer) = reflector::store::<Queue>();
@@ -81,6 +84,7 @@ async fn watch_queues(
                 Some(Ok(watcher::Event::Init | watcher::Event::InitApply(_))) | None => {}
                 Some(Ok(_)) => {
                     let all = store.state();
+                    backlogs.observe(all.iter().map(AsRef::as_ref), Instant::now());
                     queues.store(Some(Arc::new(all.iter().map(AsRef::as_ref).collect::<QueueTree>())));
                 }
                 Some(Err(error)) => tracing::warn!(%error, "queue watch failed"),

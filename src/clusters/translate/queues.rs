@@ -40,6 +40,7 @@ impl Queues {
             order: facts.order,
             hold: facts.hold,
             malformed: facts.malformed,
+            max_pending: facts.max_pending,
         };
         out.push(Input::Event(Event::QueueChanged(id, config)));
         self.table.insert(Arc::clone(&facts.name), facts);

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::engine::event::{Event, GroupConfig, Input, Name, PodConfig};
+use crate::engine::event::{Event, GroupConfig, Input, Maker, Name, PodConfig};
 use crate::engine::{Assignment, GroupId, PodId, PodState};
-use crate::grouping::{ObjectKey, Resolution};
+use crate::grouping::{Above, Metadata, ObjectKey, Resolution};
 
 use super::super::facts::Stage;
 use super::super::strip::uid;
@@ -129,7 +129,8 @@ impl Translator {
             state: told.state,
         };
         if pod.told.is_none() {
-            let name = Name::Pod(id, address(self.cluster, &record.facts.key));
+            let facts = &record.facts;
+            let name = Name::Pod(id, address(self.cluster, &facts.key), maker(&facts.metadata));
             self.out.inputs.push(Input::Name(name));
         }
         // What was said of a pod is taken back once it has a node or has ended.
@@ -153,6 +154,15 @@ impl Translator {
         if told.is_some() {
             self.say(Event::PodRemoved(id));
         }
+    }
+}
+
+/// What admission could see of where a pod comes from; it follows references as we do.
+fn maker(metadata: &Metadata) -> Maker {
+    match &metadata.above {
+        Above::Controller(owner) | Above::Only(owner) => Maker::Owner(Arc::clone(&owner.uid)),
+        Above::Nobody | Above::Several(_) if metadata.marks.queue.is_some() => Maker::Label,
+        Above::Nobody | Above::Several(_) => Maker::Namespace,
     }
 }
 

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::backlog::reopens_at;
 use crate::engine::{Gang, ResourceId};
 
 const HERE: ClusterId = ClusterId(0);
@@ -42,13 +43,11 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 /// `None` decides.
 fn step() -> impl Strategy<Value = Option<Event>> {
     let pod = || (1u128..8).prop_map(Uid);
-    let queue =
-        (1u32..4, prop::option::of(1u32..4), 0i128..4_000).prop_map(|(id, parent, limit)| {
+    let queue = (1u32..4, prop::option::of(1u32..4), 0i128..4_000, prop::option::of(1u64..5))
+        .prop_map(|(id, parent, limit, max_pending)| {
             let (parent, limit) = (parent.map(QueueId), amount(limit));
-            Event::QueueChanged(
-                QueueId(id),
-                QueueConfig { parent, weight: 1, limit, ..QueueConfig::default() },
-            )
+            let queue = QueueConfig { parent, limit, max_pending, ..QueueConfig::default() };
+            Event::QueueChanged(QueueId(id), QueueConfig { weight: 1, ..queue })
         });
     let group = (1u64..4, assignment(), 0u32..4).prop_map(|(id, queue, gang)| {
         let gang = if gang == 0 { Gang::Units } else { Gang::AtLeast(gang) };
@@ -161,6 +160,28 @@ fn check_places(engine: &Engine) {
     assert_eq!(lined.collect::<BTreeSet<_>>(), placed);
 }
 
+fn check_backlogs(engine: &Engine) {
+    for id in (1..4).map(QueueId) {
+        let below = |group: &&Group| match group.config.queue {
+            Assignment::Queue(queue) => engine.tree.path(queue).contains(&id),
+            _ => false,
+        };
+        let waiting: usize = engine.groups.values().filter(below).map(|g| g.waiting.len()).sum();
+        assert_eq!(engine.pending(id), u64::try_from(waiting).unwrap());
+        let most = engine.queues.get(&id).and_then(|queue| queue.max_pending);
+        match most {
+            Some(most) if engine.pending(id) >= most => assert!(engine.full().contains(&id)),
+            Some(most) if engine.pending(id) > reopens_at(most) => {}
+            _ => assert!(!engine.full().contains(&id)),
+        }
+        let mut named: Vec<_> = engine.backlog(id).collect();
+        named.sort_unstable();
+        named.dedup();
+        assert!(named.iter().all(|pod| engine.pods[pod].waits()));
+        assert!(named.len() <= waiting);
+    }
+}
+
 proptest! {
     #[test]
     fn charges_lines_and_sets_agree_whatever_is_told(steps in prop::collection::vec(step(), 1..80)) {
@@ -180,6 +201,7 @@ proptest! {
             }
             check_charges(&engine);
             check_places(&engine);
+            check_backlogs(&engine);
         }
     }
 }

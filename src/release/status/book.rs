@@ -12,6 +12,8 @@ use crate::release::pace::Backoff;
 
 /// Queues that are remembered.
 const QUEUES: usize = 10_000;
+/// Shortest time between two writes of a queue when what admission goes by has changed.
+const URGENT_EVERY: Millis = 200;
 /// Waits after failed writes; until one succeeds the newest status stays due.
 const RETRY: Backoff = Backoff { first: Duration::from_secs(1), most: Duration::from_mins(1) };
 
@@ -46,6 +48,8 @@ pub(super) struct Book {
 struct Row {
     newest: Option<QueueStatus>,
     known: Option<Known>,
+    /// When it was last begun to be written.
+    begun: Option<Millis>,
     due: Millis,
     busy: bool,
     failures: u32,
@@ -63,7 +67,13 @@ impl Book {
         if !self.rows.contains_key(&name) {
             self.make_room();
         }
-        self.rows.entry(name.clone()).or_default().newest = Some(status);
+        self.unsettle(&name);
+        let every = self.every.min(URGENT_EVERY);
+        let row = self.rows.entry(name.clone()).or_default();
+        if status.urgent && row.failures == 0 {
+            row.due = row.begun.map_or(row.due, |begun| row.due.min(begun.saturating_add(every)));
+        }
+        row.newest = Some(status);
         self.settle(&name);
     }
 
@@ -94,6 +104,7 @@ impl Book {
         self.ready.remove(&(due, name.clone()));
         let row = self.rows.get_mut(&name)?;
         row.busy = true;
+        row.begun = Some(now);
         row.due = now.saturating_add(self.every);
         let status = row.newest.take()?;
         Some(Job { status, known: row.known.take() })
@@ -172,6 +183,24 @@ mod tests {
         assert_eq!((job.status.running, job.known.is_some()), ((4, 4), true));
         book.finish(1_010, job.status, Ok(known()));
         assert_eq!(book.due(), None);
+    }
+
+    #[test]
+    fn what_admission_goes_by_does_not_wait_for_the_second() {
+        let mut book = Book::new(1_000);
+        book.put(queue_status("a", 1));
+        let job = book.take(0).unwrap();
+        book.finish(10, job.status, Ok(known()));
+        book.put(QueueStatus { urgent: true, ..queue_status("a", 2) });
+        book.put(queue_status("a", 3));
+        assert_eq!(book.due(), Some(URGENT_EVERY), "even when newer numbers came after it");
+        assert_eq!(book.ready.len(), 1);
+        let job = book.take(URGENT_EVERY).unwrap();
+        book.put(QueueStatus { urgent: true, ..queue_status("a", 4) });
+        book.finish(URGENT_EVERY + 5, job.status, lost());
+        assert_eq!(book.due(), Some(URGENT_EVERY + 5 + 1_000), "a failure is waited out");
+        book.put(QueueStatus { urgent: true, ..queue_status("a", 5) });
+        assert_eq!(book.due(), Some(URGENT_EVERY + 5 + 1_000));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The engine's numbers as a queue's status. Pure.
 
-use crate::api::v1alpha1::{self, Count, QueueCondition};
+use std::sync::Arc;
+
+use crate::api::v1alpha1::{self, Backlog, Count, QueueCondition};
 use crate::engine::Millis;
-use crate::engine::action::QueueStatus;
+use crate::engine::action::{Full, QueueStatus};
 use crate::quantity;
 use crate::release::time::rfc3339_seconds;
 
@@ -12,9 +14,8 @@ pub(super) fn status(
     old: &v1alpha1::QueueStatus,
     now: Millis,
 ) -> v1alpha1::QueueStatus {
-    let amount = |(name, &units): (&std::sync::Arc<str>, &i128)| {
-        (name.to_string(), quantity::format(name, units))
-    };
+    let amount =
+        |(name, &units): (&Arc<str>, &i128)| (name.to_string(), quantity::format(name, units));
     v1alpha1::QueueStatus {
         observed_generation: Some(seen.generation),
         pending: count(seen.pending),
@@ -22,14 +23,30 @@ pub(super) fn status(
         usage: seen.usage.iter().map(amount).collect(),
         share: percent(seen.share),
         oldest_pending: seen.oldest.map(rfc3339_seconds),
+        backlog: seen.full.as_ref().map(backlog),
         conditions: [ready(seen), over_limit(seen), beyond_capacity(seen), releasing(seen)]
+            .into_iter()
+            .chain(backlog_full(seen))
             .map(|condition| since(condition, old, now))
-            .into(),
+            .collect(),
     }
 }
 
+fn backlog(full: &Full) -> Backlog {
+    let texts = |names: &[Arc<str>]| names.iter().map(ToString::to_string).collect();
+    Backlog {
+        pods: whole(full.pods),
+        renewed: rfc3339_seconds(full.renewed),
+        owners: texts(&full.owners),
+        namespaces: texts(&full.namespaces),
+    }
+}
+
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 fn count((groups, pods): (u64, u64)) -> Count {
-    let whole = |number| i64::try_from(number).unwrap_or(i64::MAX);
     Count { groups: whole(groups), pods: whole(pods) }
 }
 
@@ -70,6 +87,22 @@ fn releasing(seen: &QueueStatus) -> QueueCondition {
             condition("Releasing", false, reason, &message)
         }
     }
+}
+
+/// Said only of queues that have a most.
+fn backlog_full(seen: &QueueStatus) -> Option<QueueCondition> {
+    let most = seen.max_pending?;
+    Some(match &seen.full {
+        Some(full) => {
+            let message = format!(
+                "{} pods wait and spec.maxPending is {most}: new pods of those who own them are \
+                 refused until a tenth has gone",
+                full.pods
+            );
+            condition("BacklogFull", true, "MaxPendingReached", &message)
+        }
+        None => condition("BacklogFull", false, "Open", "fewer pods wait than spec.maxPending"),
+    })
 }
 
 fn condition(type_: &str, holds: bool, reason: &str, message: &str) -> QueueCondition {
@@ -160,6 +193,25 @@ mod tests {
           ]
         }
         "#);
+    }
+
+    #[test]
+    fn a_full_backlog_is_told_to_admission_and_to_people() {
+        let mut seen = queue_status("a", 0);
+        seen.max_pending = Some(100);
+        let wrote = |seen: &QueueStatus| status(seen, &v1alpha1::QueueStatus::default(), NOON);
+        let open = wrote(&seen);
+        assert_eq!((open.backlog, open.conditions[4].status.as_str()), (None, "False"));
+        seen.full = Some(Full {
+            pods: 117,
+            renewed: NOON,
+            owners: vec!["u-1".into()],
+            namespaces: vec!["lab".into()],
+        });
+        let full = wrote(&seen);
+        insta::assert_snapshot!(serde_json::to_string(&full.backlog).unwrap(), @r#"{"pods":117,"renewed":"2026-11-30T12:00:00Z","owners":["u-1"],"namespaces":["lab"]}"#);
+        let QueueCondition { reason, message, .. } = &full.conditions[4];
+        insta::assert_snapshot!(format!("{reason}: {message}"), @"MaxPendingReached: 117 pods wait and spec.maxPending is 100: new pods of those who own them are refused until a tenth has gone");
     }
 
     #[rstest]

@@ -57,6 +57,9 @@ pub fn queue_status(name: &str, running: u64) -> QueueStatus {
         releasing: Ok(()),
         over_limit: None,
         beyond_capacity: None,
+        max_pending: None,
+        full: None,
+        urgent: false,
     }
 }
 

@@ -1,14 +1,14 @@
 //! The endpoints without TLS: limits, deadlines, readiness.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, to_bytes};
 use axum::http::{Request, StatusCode, header};
 use axum::response::Response;
 use futures::stream;
 use serde_json::{Value, json};
-use tidegate::admission::server::{MUTATE_PODS, Service, VALIDATE_QUEUES};
-use tidegate::admission::{Exempt, QueueTree, Queues};
+use tidegate::admission::server::{MUTATE_PODS, Service, VALIDATE_PODS, VALIDATE_QUEUES};
+use tidegate::admission::{Backlogs, Exempt, QueueTree, Queues};
 use tidegate::api::v1alpha1::{Queue, QueueSpec};
 use tower::ServiceExt as _;
 
@@ -121,7 +121,7 @@ async fn more_than_can_be_worked_on_is_asked_to_come_back() {
 #[tokio::test]
 async fn queues_are_not_judged_before_they_are_known() {
     let queues = Queues::default();
-    let service = Service::new(Exempt::default(), queues.clone());
+    let service = Service::new(Exempt::default(), queues.clone(), Backlogs::default());
     assert_eq!(get(&service, "/readyz").await, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(get(&service, "/livez").await, StatusCode::OK);
     let review = queue_review("q", &json!({})).to_string();
@@ -143,6 +143,48 @@ async fn a_refusal_says_what_is_wrong() {
     assert_eq!(response["allowed"], false);
     assert_eq!(response["status"]["code"], 403);
     assert!(response["status"]["message"].as_str().unwrap().contains("\"nobody\" does not exist"));
+}
+
+/// A queue whose backlog is full of pods of this owner.
+fn full_queue(owner: &str) -> Queue {
+    serde_json::from_value(json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "Queue", "metadata": {"name": "q"},
+        "spec": {"maxPending": {"pods": 100}},
+        "status": {"backlog": {"pods": 117, "renewed": "2026-11-30T12:00:00Z", "owners": [owner]}},
+    }))
+    .unwrap()
+}
+
+#[tokio::test]
+async fn new_pods_of_who_fills_a_backlog_are_refused_with_429_whoever_gates_them() {
+    let backlogs = Backlogs::default();
+    let exempt = Exempt::new(["system:serviceaccount:velero:velero".to_owned()]);
+    let service = Service::new(exempt, Queues::default(), backlogs.clone());
+    backlogs.observe([full_queue("u-1")].iter(), Instant::now());
+    let review = |user: &str, owner: &str| {
+        let mut review = pod_review();
+        review["request"]["userInfo"]["username"] = json!(user);
+        review["request"]["object"]["metadata"]["ownerReferences"] = json!([
+            {"apiVersion": "v1", "kind": "Any", "name": "a", "uid": owner, "controller": true}]);
+        review.to_string()
+    };
+    for path in [MUTATE_PODS, VALIDATE_PODS] {
+        let ask = async |user: &str, owner: &str| {
+            json_of(send(&service, post(path, review(user, owner))).await).await["response"].clone()
+        };
+        let refused = ask("operator", "u-1").await;
+        assert_eq!((&refused["allowed"], &refused["status"]["code"]), (&json!(false), &json!(429)));
+        assert_eq!(refused["status"]["reason"], "TooManyRequests");
+        assert_eq!(refused["patch"], Value::Null);
+        assert_eq!(ask("operator", "u-2").await["allowed"], true);
+        assert_eq!(ask("system:serviceaccount:velero:velero", "u-1").await["allowed"], true);
+    }
+    let answer =
+        json_of(send(&service, post(VALIDATE_PODS, review("operator", "u-2"))).await).await;
+    assert_eq!(answer["response"]["patch"], Value::Null, "it gates nothing");
+    backlogs.observe(std::iter::empty(), Instant::now());
+    let answer = json_of(send(&service, post(MUTATE_PODS, review("operator", "u-1"))).await).await;
+    assert_eq!(answer["response"]["allowed"], true);
 }
 
 #[tokio::test]

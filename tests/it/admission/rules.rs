@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 use tidegate::admission::server::{Limits, Service, serve};
-use tidegate::admission::{Exempt, QueueTree, Queues};
+use tidegate::admission::{Backlogs, Exempt, QueueTree, Queues};
 use tidegate::api::v1alpha1::Queue;
 use tidegate::certs::{Held, Home, Names, Pace, Resolver, inject, store};
 use tidegate::manifests::{self, Values};
@@ -319,7 +319,7 @@ impl Webhook {
         tokio::spawn(validating);
         let queues = Queues::default();
         tokio::spawn(follow(client.clone(), queues.clone(), stop.clone()));
-        let service = Service::new(Exempt::new([BACKUP.to_owned()]), queues);
+        let service = Service::new(Exempt::new([BACKUP.to_owned()]), queues, Backlogs::default());
         let limits = Limits { drain: std::time::Duration::ZERO, ..Limits::default() };
         tokio::spawn(serve(listener, resolver, service, limits, stop.clone()));
         apply(&configurations(values, port)).await?;

@@ -27,7 +27,7 @@ fn review(user: &Value, pod: &Value) -> Value {
 fn answer_to(review: &Value) -> Answer {
     let request = Review::<Pod>::read(review.to_string().as_bytes()).unwrap();
     let exempt = Exempt::new(["system:serviceaccount:velero:velero".to_owned()]);
-    mutate(&request, &exempt).unwrap()
+    mutate(&request, &exempt, &Backlogs::default(), Instant::now()).unwrap()
 }
 
 fn patch_for(user: &Value, pod: &Value) -> Patch {
@@ -168,7 +168,10 @@ fn bodies_that_are_no_review_are_malformed() {
     }
     let none = review(&user("ann"), &Value::Null).to_string();
     let request = Review::<Pod>::read(none.as_bytes()).unwrap();
-    assert!(matches!(mutate(&request, &Exempt::default()), Err(Malformed::NoObject)));
+    assert!(matches!(
+        mutate(&request, &Exempt::default(), &Backlogs::default(), Instant::now()),
+        Err(Malformed::NoObject)
+    ));
 }
 
 fn any_map() -> impl Strategy<Value = Value> {

@@ -37,6 +37,7 @@ fn judge(operation: &str, name: &str, object: &Value, old: &Value) -> Result<(),
         }
         Answer::Warn(warnings) => Err(format!("warned: {}", warnings.join("\n"))),
         Answer::Deny(reason) => Err(reason),
+        Answer::Later(reason) => panic!("nobody is to come back later: {reason}"),
     }
 }
 

@@ -212,7 +212,7 @@ impl Mirror {
                 assert!(self.group_names.remove(&id).is_some(), "an unknown group is gone");
                 assert!(!self.groups.contains_key(&id), "a group with pods is gone");
             }
-            Name::Pod(id, address) => {
+            Name::Pod(id, address, _) => {
                 self.pod_names.insert(id, format!("{}/{}", address.namespace, address.name));
             }
             Name::Hindrance(id, why) => {
