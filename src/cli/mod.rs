@@ -75,10 +75,7 @@ impl Cli {
 impl Command {
     async fn execute(self) -> Result<Printed, Failure> {
         match self {
-            Self::Run(run) => match run::run(run).await {
-                Ok(()) => Ok(Printed::out(String::new())),
-                Err(error) => Err(Failure::Error(format!("{error:#}"))),
-            },
+            Self::Run(run) => run::run(run).await.map(|()| Printed::out(String::new())),
             Self::Queues(queues) => read::queues(&queues).await,
             Self::Pending(pending) => read::pending(&pending).await,
             Self::Why(why) => read::why(&why).await,

@@ -1,9 +1,11 @@
 //! `tidegate run`: the long-running programs, wired from the rooms.
 
 mod controller;
+mod preflight;
 mod webhook;
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -15,7 +17,7 @@ use crate::manifests::Values;
 use crate::runtime::Supervisor;
 use crate::runtime::telemetry::{self, LogFormat};
 
-use super::Connect;
+use super::{Connect, Failure};
 
 /// How long a connection to the apiserver may be silent. A watch is told something each
 /// minute, if only a bookmark: after two that did not come the connection is dead, and
@@ -70,20 +72,24 @@ pub struct Common {
 /// Runs until told to stop or until a part of it ends.
 ///
 /// # Errors
-/// A listener, a client or a task that failed.
-pub async fn run(run: Run) -> anyhow::Result<()> {
+/// Wrong usage, something that is not installed, or a listener, a client or a task that
+/// failed.
+pub async fn run(run: Run) -> Result<(), Failure> {
+    run.common().log();
+    if let Some(directory) = run.cert_dir() {
+        preflight::directory(directory)?;
+    }
+    let client = run.common().connect.client().await?;
+    preflight::installed(&client, run.home()).await?;
+    serve(run).await.map_err(|error| Failure::Error(format!("{error:#}")))
+}
+
+async fn serve(run: Run) -> anyhow::Result<()> {
     let mut supervisor = Supervisor::default();
     match run {
-        Run::Controller(args) => {
-            args.common.log();
-            controller::start(&args, &mut supervisor).await?;
-        }
-        Run::Webhook(args) => {
-            args.common.log();
-            webhook::start(&args, &mut supervisor).await?;
-        }
+        Run::Controller(args) => drop(controller::start(&args, &mut supervisor).await?),
+        Run::Webhook(args) => webhook::start(&args, &mut supervisor).await?,
         Run::All(args) => {
-            args.controller.common.log();
             let resolver = controller::start(&args.controller, &mut supervisor).await?;
             let client = args.controller.common.client().await?;
             let accounts = args.exempt_account.clone();
@@ -91,6 +97,30 @@ pub async fn run(run: Run) -> anyhow::Result<()> {
         }
     }
     Ok(supervisor.run().await?)
+}
+
+impl Run {
+    fn common(&self) -> &Common {
+        match self {
+            Self::Controller(args) => &args.common,
+            Self::Webhook(args) => &args.common,
+            Self::All(args) => &args.controller.common,
+        }
+    }
+
+    /// Where somebody else keeps certificate and key, if somebody does.
+    fn cert_dir(&self) -> Option<&Path> {
+        match self {
+            Self::Controller(args) => args.cert_dir.as_deref(),
+            Self::Webhook(args) => Some(&args.cert_dir),
+            Self::All(args) => args.controller.cert_dir.as_deref(),
+        }
+    }
+
+    /// The namespace that certificates of our own are kept in.
+    fn home(&self) -> Option<&str> {
+        self.cert_dir().is_none().then_some(&self.common().namespace)
+    }
 }
 
 impl Common {

@@ -7,6 +7,8 @@
 package main
 
 import (
+	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -49,14 +51,23 @@ func main() {
 	case components[name] != nil:
 		os.Exit(cli.Run(components[name]()))
 	case bench.Commands[name] != nil:
-		if err := bench.Commands[name](os.Args[1:]); err != nil {
-			fmt.Fprintf(os.Stderr, "tgcluster %s: %v\n", name, err)
-			os.Exit(1)
-		}
+		os.Exit(exitCode(name, bench.Commands[name](os.Args[1:])))
 	default:
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
 	}
+}
+
+// exitCode tells what went wrong; 3 says that no cluster runs.
+func exitCode(name string, err error) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "tgcluster %s: %v\n", name, err)
+	if errors.Is(err, bench.ErrNotRunning) {
+		return 3
+	}
+	return 1
 }
 
 func known(name string) bool {

@@ -1,15 +1,17 @@
 //! What people see of real work: kubectl, the command line, metrics; and who may see it.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use crate::support::{
+    cluster::Cluster,
     lab::{Lab, bare_pod, deployment, job},
     made_up,
-    tidegate::{Output, Tidegate, cli, kubectl},
+    process::Process,
+    tidegate::{Output, Tidegate, cli, kubectl, program},
     wait,
 };
 
@@ -264,4 +266,34 @@ async fn one_process_does_all_on_a_laptop() -> Result<()> {
     ensure!(lab.pods().await?.iter().all(|pod| pod.labels().contains_key("tidegate.dev/managed")));
     lab.why_says("job/laptop", "Job/laptop in namespace face-all: Ended").await?;
     all.end("TERM")
+}
+
+#[tokio::test]
+async fn what_is_not_installed_is_said_once_and_plainly() -> Result<()> {
+    let cluster = Cluster::bare()?;
+    let mut command = Command::new(program());
+    command.args(["run", "all", "--namespace=nobody-made-it", "--listen=127.0.0.1:0"]);
+    command.arg("--kubeconfig").arg(cluster.kubeconfig());
+    let mut all = Process::start("all", &command, cluster.dir())?;
+    let said = wait::for_some("it gives up", wait::SOON, async || {
+        Ok(all.check().err().map(|error| error.to_string()))
+    })
+    .await?;
+    for advice in ["tidegate crds | kubectl apply", "kubectl create namespace nobody-made-it"] {
+        ensure!(said.matches(advice).count() == 1, "{said}");
+    }
+    ensure!(said.lines().count() < 8, "more is said than needed: {said}");
+    Ok(())
+}
+
+#[test]
+fn a_directory_for_certificates_that_is_missing_is_wrong_usage() -> Result<()> {
+    for run in ["all", "controller", "webhook"] {
+        let mut command = Command::new(program());
+        command.args(["run", run, "--cert-dir=/nowhere/tls", "--kubeconfig=/nowhere/config"]);
+        let output = command.output()?;
+        let said = String::from_utf8(output.stderr)?;
+        ensure!(output.status.code() == Some(2) && said.contains("/nowhere/tls"), "{run}: {said}");
+    }
+    Ok(())
 }

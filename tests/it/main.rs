@@ -18,6 +18,7 @@ mod backlog;
 mod bad_input;
 mod charts;
 mod clusters;
+mod dev;
 mod faces;
 mod faults;
 mod kinds;

@@ -57,7 +57,7 @@ pub struct Args {
     /// Directory with tls.crt and tls.key that somebody else keeps, such as
     /// cert-manager; the controller then makes no certificates and fills no bundle.
     #[arg(long, value_name = "DIR")]
-    cert_dir: Option<PathBuf>,
+    pub cert_dir: Option<PathBuf>,
     /// How long every caller must have been seen to trust a new authority before it signs.
     #[arg(long, default_value = "1m", value_parser = duration, value_name = "TIME")]
     ca_settle: Duration,

@@ -29,7 +29,7 @@ pub struct Args {
     listen: String,
     /// Directory with tls.crt and tls.key, read again when they change.
     #[arg(long, default_value = "/etc/tidegate/tls", value_name = "DIR")]
-    cert_dir: PathBuf,
+    pub cert_dir: PathBuf,
     /// Accounts whose pods are not gated, beside kubelets and the DaemonSet controller.
     #[arg(long, value_name = "USER", value_delimiter = ',', value_parser = Values::account)]
     exempt_account: Vec<String>,

@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -19,41 +21,56 @@ var Commands = map[string]func(args []string) error{
 	"down":   down,
 }
 
+// ErrNotRunning says that there is nobody to talk to.
+var ErrNotRunning = errors.New("no cluster runs")
+
 func status(args []string) error {
-	dir, err := dirFlag("status", args)
-	if err != nil {
+	set, dir := flags("status")
+	output := set.String("o", "table", "table or json")
+	if err := parseDir(set, dir, args); err != nil {
 		return err
 	}
-	return request(dir, http.MethodGet, "/status", os.Stdout)
+	var answer bytes.Buffer
+	if err := request(*dir, http.MethodGet, "/status", &answer); err != nil {
+		return err
+	}
+	return show(os.Stdout, *output, answer.Bytes())
 }
 
 // down returns when the supervisor is gone.
 func down(args []string) error {
-	dir, err := dirFlag("down", args)
-	if err != nil {
+	set, dir := flags("down")
+	if err := parseDir(set, dir, args); err != nil {
 		return err
 	}
-	if err := request(dir, http.MethodPost, "/down", io.Discard); err != nil {
+	if err := request(*dir, http.MethodPost, "/down", io.Discard); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return poll(ctx, func(context.Context) error {
-		if running(dir) {
-			return fmt.Errorf("the cluster in %s still runs", dir)
+		if running(*dir) {
+			return fmt.Errorf("the cluster in %s still runs", *dir)
 		}
 		return nil
 	})
 }
 
-func dirFlag(command string, args []string) (string, error) {
-	var o Options
-	set := flag.NewFlagSet("tgcluster "+command, flag.ContinueOnError)
-	set.StringVar(&o.Dir, "dir", "", "directory of the cluster")
+// flags of a command that talks to a running cluster.
+func flags(command string) (set *flag.FlagSet, dir *string) {
+	set = flag.NewFlagSet("tgcluster "+command, flag.ContinueOnError)
+	return set, set.String("dir", "", "directory of the cluster")
+}
+
+func parseDir(set *flag.FlagSet, dir *string, args []string) (err error) {
 	if err := set.Parse(args); err != nil {
-		return "", err
+		return err
 	}
-	return o.Dir, o.fixDir()
+	if set.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q", set.Arg(0))
+	}
+	*dir, err = absolute(*dir)
+	return err
 }
 
 // running asks the control socket of a directory: it is there before anything
@@ -79,7 +96,7 @@ func request(dir, method, path string, out io.Writer) error {
 	}
 	response, err := client.Do(r)
 	if err != nil {
-		return fmt.Errorf("no cluster runs in %s: %w", dir, err)
+		return fmt.Errorf("%w in %s: %w", ErrNotRunning, dir, err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {

@@ -58,7 +58,9 @@ func parse(args []string) (Options, error) {
 	if o.Clusters < 1 || o.Nodes < 0 {
 		return o, fmt.Errorf("want at least one cluster and no negative number of nodes")
 	}
-	return o, o.fixDir()
+	var err error
+	o.Dir, err = absolute(o.Dir)
+	return o, err
 }
 
 // nodes are those that each cluster begins with.
@@ -71,12 +73,11 @@ func (o *Options) nodes() []kubelet.NodeSpec {
 	return all
 }
 
-// fixDir makes the directory absolute, since the children and the tests look
+// absolute gives the directory as the children and the tests see it, who look
 // from elsewhere.
-func (o *Options) fixDir() (err error) {
-	if o.Dir == "" {
-		return fmt.Errorf("--dir is missing")
+func absolute(dir string) (string, error) {
+	if dir == "" {
+		return "", fmt.Errorf("--dir is missing")
 	}
-	o.Dir, err = filepath.Abs(o.Dir)
-	return err
+	return filepath.Abs(dir)
 }
