@@ -91,6 +91,15 @@ fn exempt_accounts_reach_webhook_and_policies() -> Result<()> {
 }
 
 #[test]
+fn a_digest_names_the_image_in_place_of_the_tag() -> Result<()> {
+    let digest = format!("sha256:{}", "0123".repeat(16));
+    let text = rendered(&[&format!("--set=image.digest={digest}"), "--set=image.tag=v9"])?;
+    assert_eq!(text.matches(&format!("image: \"tidegate/tidegate@{digest}\"")).count(), 2);
+    assert!(rendered(&["--set=image.tag=v9"])?.contains("image: \"tidegate/tidegate:v9\""));
+    Ok(())
+}
+
+#[test]
 fn values_that_make_no_sense_are_refused() -> Result<()> {
     for (argument, reason) in [
         ("--set=admission.exemptAccounts={x'y@z}", "exemptAccounts"),
@@ -99,6 +108,7 @@ fn values_that_make_no_sense_are_refused() -> Result<()> {
         ("--set=admission.gateBy=nobody", "gateBy"),
         ("--set=certManager.enabled=true", "issuerRef"),
         ("--set=webhook.replica=2", "replica"),
+        ("--set=image.digest=0123", "digest"),
     ] {
         let text = refused(&[argument])?;
         assert!(text.contains(reason), "{text}");

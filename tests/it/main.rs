@@ -21,6 +21,7 @@ mod clusters;
 mod dev;
 mod faces;
 mod faults;
+mod image;
 mod kinds;
 mod lifecycle;
 mod policy_gate;

@@ -14,7 +14,11 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- end }}
 
 {{- define "tidegate.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
 {{- end }}
 
 {{/* Exempt accounts as items of a CEL list; the schema keeps quotes out of them. */}}
