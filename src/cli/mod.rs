@@ -7,6 +7,7 @@
 mod connect;
 #[cfg(test)]
 mod docs;
+mod doctor;
 mod failure;
 mod manifests;
 mod output;
@@ -31,7 +32,8 @@ pub struct Cli {
     command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 error, 2 wrong usage, 3 not found.";
+const EXIT_CODES: &str =
+    "Exit codes: 0 done, 1 error, or something that fails in doctor, 2 wrong usage, 3 not found.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -44,6 +46,8 @@ enum Command {
     Pending(read::Pending),
     /// Says why an object's pods wait, and behind what.
     Why(read::Why),
+    /// Checks an installation and says what to do about what is wrong.
+    Doctor(doctor::Doctor),
     /// Prints the kinds that Tidegate defines.
     Crds,
     /// Prints the webhook configurations.
@@ -79,6 +83,7 @@ impl Command {
             Self::Queues(queues) => read::queues(&queues).await,
             Self::Pending(pending) => read::pending(&pending).await,
             Self::Why(why) => read::why(&why).await,
+            Self::Doctor(args) => doctor::doctor(&args).await,
             Self::Crds => manifests::crds(),
             Self::WebhookConfig(install) => manifests::webhook_config(&install),
             Self::Policies(install) => manifests::policies(&install),

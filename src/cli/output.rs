@@ -31,12 +31,14 @@ pub struct Printed {
     pub out: String,
     /// A remark beside it, such as that nothing was found.
     pub note: Option<String>,
+    /// What was asked about is not well: exit code 1, though the question was answered.
+    pub failed: bool,
 }
 
 impl Printed {
     /// An answer without a remark.
     pub fn out(out: String) -> Self {
-        Self { out, note: None }
+        Self { out, ..Self::default() }
     }
 
     /// Writes both. A reader that has seen enough (`| head`) is no error.
@@ -48,6 +50,7 @@ impl Printed {
         };
         match written.and(noted) {
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+            _ if self.failed => ExitCode::FAILURE,
             _ => ExitCode::SUCCESS,
         }
     }
@@ -182,6 +185,8 @@ mod tests {
         let mut nowhere = Vec::new();
         let closed = printed.write(&mut Closed(std::io::ErrorKind::BrokenPipe), &mut nowhere);
         assert_eq!(closed, ExitCode::SUCCESS);
+        let ill = Printed { failed: true, ..Printed::default() };
+        assert_eq!(ill.write(&mut Vec::new(), &mut nowhere), ExitCode::FAILURE);
         let full = printed.write(&mut Closed(std::io::ErrorKind::StorageFull), &mut nowhere);
         assert_eq!(full, ExitCode::FAILURE);
     }

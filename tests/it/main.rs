@@ -19,6 +19,7 @@ mod bad_input;
 mod charts;
 mod clusters;
 mod dev;
+mod doctor;
 mod faces;
 mod faults;
 mod image;

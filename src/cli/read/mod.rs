@@ -9,6 +9,7 @@ mod shape;
 mod tests;
 mod why;
 
+pub use ask::{meaning, unreachable};
 pub use pending::{Pending, pending};
 pub use queues::{Queues, queues};
 pub use why::{Why, why};

@@ -78,7 +78,7 @@ pub(super) async fn show(client: Client, args: &Pending, now: i64) -> Result<Pri
     } else {
         remark
     };
-    Ok(Printed { out, note })
+    Ok(Printed { out, note, ..Printed::default() })
 }
 
 /// Why the list is empty. What was asked about may not be there at all.

@@ -48,7 +48,7 @@ pub(super) async fn show(
         Format::Json | Format::Yaml => machine(&queues, name.is_some(), format)?,
     };
     let note = queues.is_empty().then(|| "There are no queues yet.".to_owned());
-    Ok(Printed { out, note })
+    Ok(Printed { out, note, ..Printed::default() })
 }
 
 /// A queue and those below it, as far as whoever asks may read queues.

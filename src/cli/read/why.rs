@@ -60,7 +60,7 @@ pub(super) async fn answer(client: Client, args: &Why, now: i64) -> Result<Print
     };
     let more = groups.len().saturating_sub(MOST);
     let note = (more > 0).then(|| format!("{more} more groups of this object are not shown."));
-    Ok(Printed { out, note })
+    Ok(Printed { out, note, ..Printed::default() })
 }
 
 async fn explain(client: &Client, groups: &[Group]) -> Result<Vec<Explanation>, Failure> {
