@@ -13,6 +13,7 @@ mod manifests;
 mod output;
 mod read;
 mod run;
+mod uninstall;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -54,6 +55,8 @@ enum Command {
     WebhookConfig(manifests::Install),
     /// Prints the admission policies.
     Policies(manifests::Install),
+    /// Lets every waiting pod go and stops gating; `helm uninstall` runs it first.
+    Uninstall(uninstall::Uninstall),
     /// Prints a completion script for a shell.
     Completion {
         /// The shell.
@@ -87,6 +90,7 @@ impl Command {
             Self::Crds => manifests::crds(),
             Self::WebhookConfig(install) => manifests::webhook_config(&install),
             Self::Policies(install) => manifests::policies(&install),
+            Self::Uninstall(args) => uninstall::uninstall(&args).await,
             Self::Completion { shell } => Ok(Printed::out(completion(shell))),
         }
     }

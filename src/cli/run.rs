@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use kube::{Client, Config};
 
+use crate::admission::server::Limits;
 use crate::engine::Millis;
 use crate::manifests::Values;
 use crate::runtime::Supervisor;
@@ -93,7 +94,8 @@ async fn serve(run: Run) -> anyhow::Result<()> {
             let resolver = controller::start(&args.controller, &mut supervisor).await?;
             let client = args.controller.common.client().await?;
             let accounts = args.exempt_account.clone();
-            webhook::serve(client, &args.listen, accounts, resolver, &mut supervisor)?;
+            let limits = Limits::default();
+            webhook::serve(client, &args.listen, accounts, resolver, limits, &mut supervisor)?;
         }
     }
     Ok(supervisor.run().await?)
@@ -137,6 +139,12 @@ impl Common {
     async fn client(&self) -> anyhow::Result<Client> {
         Ok(Client::try_from(self.config().await?)?)
     }
+}
+
+/// A time such as `90s` or `1h 30m`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
+    Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())
 }
 
 fn listen(address: &str) -> anyhow::Result<TcpListener> {

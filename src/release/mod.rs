@@ -11,6 +11,7 @@
 //! control loop may wait for it.
 
 mod circuit;
+mod clear;
 mod counters;
 mod dispatch;
 mod error;
@@ -40,6 +41,7 @@ use crate::engine::event::Input;
 use crate::engine::{ClusterId, Millis};
 
 pub use circuit::Phase;
+pub use clear::{Cleared, Clearing, Progress, clear};
 pub use counters::{Counters, Counts, Flow};
 pub use error::{Handling, ReleaseError};
 pub use pace::Backoff;

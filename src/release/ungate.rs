@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use crate::api::names::{ANNOTATION_EPOCH, ANNOTATION_RELEASED, FIELD_MANAGER, GATE};
 use crate::api::released::Released;
 use crate::engine::action::Release;
+use crate::engine::event::Address;
 
 use super::error::{Answer, ReleaseError, classify, cut};
 use super::time::rfc3339;
@@ -29,21 +30,37 @@ pub(super) async fn open(
     epoch: u64,
     limit: Duration,
 ) -> Result<(), ReleaseError> {
-    let request = request(release, epoch)?;
-    match tokio::time::timeout(limit, send(client, request)).await {
+    within(limit, send(client, request(&release.address, body(release, epoch))?)).await
+}
+
+/// The same without a decision behind it, so nothing is recorded on the pod.
+pub(super) async fn open_undecided(
+    client: Client,
+    address: &Address,
+    limit: Duration,
+) -> Result<(), ReleaseError> {
+    let body = json!({ "metadata": { "uid": &*address.uid }, "spec": without_gate() });
+    within(limit, send(client, request(address, body)?)).await
+}
+
+async fn within(
+    limit: Duration,
+    sending: impl Future<Output = Result<(), ReleaseError>>,
+) -> Result<(), ReleaseError> {
+    match tokio::time::timeout(limit, sending).await {
         Ok(result) => result,
         Err(_) => Err(ReleaseError::NoAnswer(format!("none within {limit:?}"))),
     }
 }
 
-fn request(release: &Release, epoch: u64) -> Result<http::Request<Vec<u8>>, ReleaseError> {
-    let path = Pod::url_path(&(), Some(&release.address.namespace));
+fn request(address: &Address, body: Value) -> Result<http::Request<Vec<u8>>, ReleaseError> {
+    let path = Pod::url_path(&(), Some(&address.namespace));
     let params =
         PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    let body = Patch::Strategic(body(release, epoch));
+    let body = Patch::Strategic(body);
     // Only metadata is sent back: the answer is not read and a pod can be large.
     kube::core::Request::new(path)
-        .patch_metadata(&release.address.name, &params, &body)
+        .patch_metadata(&address.name, &params, &body)
         .map_err(|error| ReleaseError::Refused { code: 0, message: cut(&error.to_string()) })
 }
 
@@ -56,8 +73,12 @@ fn body(release: &Release, epoch: u64) -> Value {
                 ANNOTATION_EPOCH: epoch.to_string(),
             },
         },
-        "spec": { "schedulingGates": [{ "$patch": "delete", "name": GATE }] },
+        "spec": without_gate(),
     })
+}
+
+fn without_gate() -> Value {
+    json!({ "schedulingGates": [{ "$patch": "delete", "name": GATE }] })
 }
 
 fn annotation(release: &Release) -> String {
@@ -107,7 +128,8 @@ mod tests {
 
     #[test]
     fn the_patch_removes_our_gate_only_and_names_the_uid() {
-        let request = request(&release(1), 7).unwrap();
+        let release = release(1);
+        let request = request(&release.address, body(&release, 7)).unwrap();
         assert_eq!(request.method(), http::Method::PATCH);
         assert_eq!(request.uri(), "/api/v1/namespaces/team-a/pods/pod-1?&fieldManager=tidegate");
         assert_eq!(request.headers()["content-type"], "application/strategic-merge-patch+json");
@@ -137,6 +159,7 @@ mod tests {
     fn an_address_that_cannot_be_written_to_is_refused_not_repeated() {
         let mut nameless = release(1);
         nameless.address.name = "".into();
-        assert!(matches!(request(&nameless, 7), Err(ReleaseError::Refused { code: 0, .. })));
+        let request = request(&nameless.address, body(&nameless, 7));
+        assert!(matches!(request, Err(ReleaseError::Refused { code: 0, .. })));
     }
 }

@@ -73,11 +73,24 @@ fn a_policy_that_gates_leaves_holding_back_to_a_webhook_that_nobody_waits_for() 
 
 #[test]
 fn with_cert_manager_the_controller_may_write_neither_secret_nor_bundle() -> Result<()> {
-    let (own, theirs) = (rendered(&[])?, rendered(CERT_MANAGER)?);
+    let keep = "--set=onUninstall=keep";
+    let (own, theirs) = (rendered(&[keep])?, rendered(&[CERT_MANAGER, &[keep]].concat())?);
     for right in ["resources: [secrets]", "resources: [apiservices]"] {
         assert!(own.contains(right) && !theirs.contains(right), "{right}");
     }
     assert_eq!(theirs.matches("cert-manager.io/inject-ca-from").count(), 3);
+    Ok(())
+}
+
+#[test]
+fn rights_to_uninstall_exist_only_while_it_does_and_only_to_let_go() -> Result<()> {
+    let hooks = |text: &str| text.matches("helm.sh/hook: pre-delete").count();
+    let (release, keep) = (rendered(&[])?, rendered(&["--set=onUninstall=keep"])?);
+    assert_eq!(hooks(&release), 6);
+    assert_eq!(release.matches("name: tidegate-uninstall").count(), 10);
+    assert!(!keep.contains("tidegate-uninstall"));
+    let theirs = rendered(CERT_MANAGER)?;
+    assert!(theirs.contains("--tls-secret="), "its Secret is not ours to delete");
     Ok(())
 }
 
@@ -94,7 +107,7 @@ fn exempt_accounts_reach_webhook_and_policies() -> Result<()> {
 fn a_digest_names_the_image_in_place_of_the_tag() -> Result<()> {
     let digest = format!("sha256:{}", "0123".repeat(16));
     let text = rendered(&[&format!("--set=image.digest={digest}"), "--set=image.tag=v9"])?;
-    assert_eq!(text.matches(&format!("image: \"tidegate/tidegate@{digest}\"")).count(), 2);
+    assert_eq!(text.matches(&format!("image: \"tidegate/tidegate@{digest}\"")).count(), 3);
     assert!(rendered(&["--set=image.tag=v9"])?.contains("image: \"tidegate/tidegate:v9\""));
     Ok(())
 }

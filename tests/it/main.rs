@@ -29,5 +29,7 @@ mod policy_gate;
 mod restart;
 mod rights;
 mod rotation;
+mod uninstall;
+mod upgrade;
 mod visibility;
 mod writer;

@@ -1,6 +1,6 @@
 //! Certificates change while pods are made: no create fails.
 
-use std::{net::TcpStream, pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use futures::future::{Either, LocalBoxFuture, select};
@@ -17,10 +17,7 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
-use rustls::{
-    ClientConfig, ClientConnection, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject as _},
-};
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use serde_json::{Value, json};
 use tidegate::{
     api::names::ANNOTATION_ROTATE,
@@ -32,6 +29,7 @@ use crate::support::{
     lab::Lab,
     storm::in_a_storm,
     tidegate::{Install, NAMESPACE, RELEASE, Tidegate, mount},
+    tls::shown,
     wait,
 };
 
@@ -165,27 +163,6 @@ async fn bundles(client: &Client) -> Result<[String; 3]> {
     let texts =
         [mutating.client_config.ca_bundle, validating.client_config.ca_bundle, service.ca_bundle];
     Ok(texts.map(|text| String::from_utf8(text.unwrap_or_default().0).unwrap_or_default()))
-}
-
-/// The leaf of a new connection of somebody who trusts this bundle.
-async fn shown(bundle: &str, port: u16) -> Result<CertificateDer<'static>> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
-        roots.add(certificate?)?;
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = ServerName::try_from(format!("{WEBHOOK_SERVICE}.{NAMESPACE}.svc"))?;
-    let connect = move || -> Result<CertificateDer<'static>> {
-        let mut tls = ClientConnection::new(Arc::new(config), name)?;
-        tls.complete_io(&mut TcpStream::connect(("127.0.0.1", port))?)?;
-        let chain = tls.peer_certificates().context("no certificate")?;
-        Ok(chain.first().context("an empty chain")?.clone().into_owned())
-    };
-    tokio::task::spawn_blocking(connect).await?
 }
 
 #[tokio::test]

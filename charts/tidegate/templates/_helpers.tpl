@@ -93,3 +93,10 @@ capabilities:
     - {key: tls.crt, path: tls.crt}
     - {key: tls.key, path: tls.key}
 {{- end }}
+
+{{/* Annotations of what exists only while the chart is uninstalled: (list WEIGHT). */}}
+{{- define "tidegate.preDelete" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: {{ index . 0 | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

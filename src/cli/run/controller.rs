@@ -27,7 +27,7 @@ use crate::report::{frontproxy, metrics, serve, visibility};
 use crate::runtime::Supervisor;
 use crate::view::{self, Published};
 
-use super::{Common, clock, listen, now};
+use super::{Common, clock, duration, listen, now};
 
 /// Inputs and actions that may wait between two rooms.
 const CHANNEL: usize = 8_192;
@@ -211,12 +211,6 @@ fn home(args: &Args) -> Home {
         configuration: CONFIGURATION.to_owned(),
         api_service: format!("{VERSION}.{VISIBILITY_GROUP}"),
     }
-}
-
-/// A time such as `90s` or `1h 30m`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let duration: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
-    Duration::try_from(duration).map_err(|_| "must not be negative".to_owned())
 }
 
 async fn endless(task: impl Future<Output = ()>) -> Result<(), Infallible> {

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
@@ -17,7 +17,7 @@ use crate::certs::{Resolver, files};
 use crate::manifests::Values;
 use crate::runtime::Supervisor;
 
-use super::{Common, listen};
+use super::{Common, duration, listen};
 
 /// The webhook.
 #[derive(Clone, Debug, clap::Args)]
@@ -33,6 +33,9 @@ pub struct Args {
     /// Accounts whose pods are not gated, beside kubelets and the DaemonSet controller.
     #[arg(long, value_name = "USER", value_delimiter = ',', value_parser = Values::account)]
     exempt_account: Vec<String>,
+    /// How long a webhook that is told to stop still answers, until nobody calls it any more.
+    #[arg(long, default_value = "15s", value_parser = duration, value_name = "TIME")]
+    drain: Duration,
 }
 
 /// Starts the webhook's tasks.
@@ -44,7 +47,8 @@ pub async fn start(args: &Args, supervisor: &mut Supervisor) -> anyhow::Result<(
         Ok::<_, Infallible>(())
     });
     let client = args.common.client().await?;
-    serve(client, &args.listen, args.exempt_account.clone(), resolver, supervisor)
+    let limits = Limits { drain: args.drain, ..Limits::default() };
+    serve(client, &args.listen, args.exempt_account.clone(), resolver, limits, supervisor)
 }
 
 /// Starts the server and the watch that tells it the queues.
@@ -53,6 +57,7 @@ pub fn serve(
     address: &str,
     exempt: Vec<String>,
     resolver: Arc<Resolver>,
+    limits: Limits,
     supervisor: &mut Supervisor,
 ) -> anyhow::Result<()> {
     let queues = Queues::default();
@@ -62,8 +67,7 @@ pub fn serve(
     tracing::info!(address, "webhook listening");
     let stop = supervisor.token();
     supervisor.spawn("queue watch", watch_queues(client, queues, backlogs, stop.clone()));
-    supervisor
-        .spawn("webhook", server::serve(listener, resolver, service, Limits::default(), stop));
+    supervisor.spawn("webhook", server::serve(listener, resolver, service, limits, stop));
     Ok(())
 }
 

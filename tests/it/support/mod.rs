@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "not every binary that includes this uses all of it")]
 
 pub mod audit;
+pub mod balancer;
 pub mod cluster;
 pub mod lab;
 pub mod made_up;
@@ -12,6 +13,7 @@ pub mod proxy;
 pub mod record;
 pub mod storm;
 pub mod tidegate;
+pub mod tls;
 pub mod wait;
 
 use std::{

@@ -176,6 +176,15 @@ impl Tidegate {
         run(command).await
     }
 
+    /// Runs `helm uninstall`, which ends when the chart's Job has.
+    pub async fn helm_uninstall(&self) -> Result<String> {
+        let mut command = tool("helm")?;
+        command
+            .args(["uninstall", RELEASE, "--namespace", NAMESPACE, "--timeout", "180s"])
+            .env("KUBECONFIG", self.cluster.kubeconfig());
+        run(command).await
+    }
+
     /// Every object of the chart as it was installed, rendered once more.
     pub async fn rendered(&self) -> Result<Vec<Value>> {
         let text = self
@@ -223,19 +232,29 @@ impl Tidegate {
 
     /// The same with what is mounted already.
     pub async fn start_mounted_webhook(&self) -> Result<()> {
+        let process = self.start_webhook_replica("webhook", self.ports.webhook, &[]).await?;
+        self.lock().webhook = Some(process);
+        Ok(())
+    }
+
+    /// Starts one of several webhooks at a port of its own.
+    pub async fn start_webhook_replica(
+        &self,
+        name: &str,
+        port: u16,
+        further: &[&str],
+    ) -> Result<Process> {
         let kubeconfig = self.account_kubeconfig(NAMESPACE, "tidegate-webhook").await?;
-        let mounted = self.mounted();
         let args = [
             "run".to_owned(),
             "webhook".to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),
-            format!("--listen=127.0.0.1:{}", self.ports.webhook),
-            format!("--cert-dir={}", mounted.display()),
+            format!("--listen=127.0.0.1:{port}"),
+            format!("--cert-dir={}", self.mounted().display()),
             "--log=info,tidegate=debug".to_owned(),
         ];
-        let process = Process::start("webhook", Command::new(program()).args(args), &self.dir)?;
-        self.lock().webhook = Some(process);
-        Ok(())
+        let mut command = Command::new(program());
+        Process::start(name, command.args(args).args(further), &self.dir)
     }
 
     /// Starts both programs as one process, as the cluster's administrator does on a laptop,
