@@ -22,6 +22,7 @@ mod dev;
 mod doctor;
 mod faces;
 mod faults;
+mod fuzz;
 mod image;
 mod kinds;
 mod lifecycle;
