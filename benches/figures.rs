@@ -29,6 +29,8 @@ struct Hardware {
     cores: usize,
     memory_gib: u64,
     cpu: String,
+    /// How many processes wanted a core in the minute before.
+    load: f64,
 }
 
 impl Default for Hardware {
@@ -38,12 +40,14 @@ impl Default for Hardware {
             let line = text.lines().find(|line| line.starts_with(key))?.to_owned();
             Some(line.split_once(':')?.1.trim().to_owned())
         };
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
         let memory = line("/proc/meminfo", "MemTotal");
         let kib = memory.and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         Self {
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_gib: (kib.unwrap_or(0) + (1 << 19)) >> 20,
             cpu: line("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown".to_owned()),
+            load: load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or(0.0),
         }
     }
 }
@@ -73,6 +77,12 @@ impl Report {
         self.figures.extend(other.figures);
     }
 
+    /// The value of a figure that was added.
+    pub fn value(&self, name: &str) -> Result<f64> {
+        let figure = self.figures.iter().find(|figure| figure.name == name);
+        Ok(figure.with_context(|| format!("no figure {name}"))?.value)
+    }
+
     /// One JSON object.
     pub fn json(&self) -> String {
         // A struct of texts and numbers always has a JSON form.
@@ -86,8 +96,8 @@ impl Report {
             self.sizes.iter().map(|(name, size)| format!("{name} {size}")).collect();
         let mut lines = vec![
             format!(
-                "hardware {} cores, {} GiB, {}",
-                machine.cores, machine.memory_gib, machine.cpu
+                "hardware {} cores, {} GiB, {}, load {} before",
+                machine.cores, machine.memory_gib, machine.cpu, machine.load
             ),
             format!("sizes {}", sizes.join(", ")),
         ];
@@ -118,6 +128,12 @@ fn rounded(value: f64) -> String {
 #[derive(Debug, Default)]
 pub struct Samples(Vec<Duration>);
 
+impl FromIterator<Duration> for Samples {
+    fn from_iter<T: IntoIterator<Item = Duration>>(times: T) -> Self {
+        Self(times.into_iter().collect())
+    }
+}
+
 impl Samples {
     /// One more.
     pub fn add(&mut self, took: Duration) {
@@ -134,6 +150,18 @@ impl Samples {
         self.0.sort_unstable();
         let rank = (self.0.len() * percent).div_ceil(100).max(1);
         self.0.get(rank - 1).copied().unwrap_or_default()
+    }
+}
+
+/// The middle one, or the mean of the two in the middle; zero of none.
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        odd if odd % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
     }
 }
 

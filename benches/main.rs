@@ -25,14 +25,21 @@ use anyhow::Result;
 use clap::{Parser, ValueEnum};
 
 use figures::Report;
+use path::kueue::Side;
 
 /// What to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
     /// The decision core and the view, without any cluster: half a minute.
     Engine,
-    /// The whole path on a real control plane: under three minutes.
-    Path,
+    /// What creating a pod costs, and its whole life: two minutes.
+    Admission,
+    /// What letting pods go costs, and how long it takes: two minutes.
+    Release,
+    /// What the controller keeps in memory, and how it starts: two minutes.
+    Memory,
+    /// The same pods through Tidegate and through Kueue, one after the other: three minutes.
+    Kueue,
 }
 
 /// Measure what Tidegate costs.
@@ -44,9 +51,15 @@ struct Args {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+    /// Pods of one measurement; by default so many that it takes the time it is said to take.
+    #[arg(long)]
+    pods: Option<usize>,
     /// Measure the core at this size in this process: memory is read from a fresh one.
     #[arg(long, hide = true)]
     size: Option<u64>,
+    /// Measure one of the two in this process: its cluster ends with it.
+    #[arg(long, hide = true)]
+    side: Option<Side>,
 }
 
 fn main() -> ExitCode {
@@ -63,9 +76,17 @@ fn main() -> ExitCode {
 }
 
 fn measure(args: &Args) -> Result<Report> {
-    match (args.name, args.size) {
-        (Name::Engine, None) => engine::all_sizes(),
-        (Name::Engine, Some(pods)) => engine::one_size(pods),
-        (Name::Path, _) => path::run(),
+    match args.name {
+        Name::Engine => match args.size {
+            None => engine::all_sizes(),
+            Some(pods) => engine::one_size(pods),
+        },
+        Name::Admission => path::run(args.pods, path::admission::measure),
+        Name::Release => path::run(args.pods, path::release::measure),
+        Name::Memory => path::run(args.pods, path::memory::measure),
+        Name::Kueue => match args.side {
+            None => path::kueue::both(args.pods),
+            Some(side) => path::run(args.pods, async |run| path::kueue::one(side, run).await),
+        },
     }
 }

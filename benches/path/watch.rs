@@ -1,6 +1,10 @@
 //! What happens to pods, as anybody sees it, and when.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    mem,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, bail};
 use futures::{StreamExt as _, TryStreamExt as _, stream::BoxStream};
@@ -8,60 +12,98 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, Client, ResourceExt as _,
     api::{ListParams, WatchEvent, WatchParams},
-    core::PartialObjectMeta,
 };
-use tidegate::api::names::ANNOTATION_RELEASED;
 
 /// Longest time between two things that are waited for.
-const QUIET: Duration = Duration::from_secs(30);
+const QUIET: Duration = Duration::from_mins(1);
 
-/// A watch of the pods of one namespace. Only metadata travels: a pod's gate is open
-/// when its annotation says so, since one PATCH does both.
-pub struct Watch(BoxStream<'static, kube::Result<WatchEvent<PartialObjectMeta<Pod>>>>);
+type Events = BoxStream<'static, kube::Result<WatchEvent<Pod>>>;
+
+/// A watch of the pods of one namespace.
+pub struct Watch {
+    api: Api<Pod>,
+    events: Events,
+    /// Of the last event.
+    version: String,
+}
 
 impl Watch {
     /// From now on.
     pub async fn start(client: &Client, namespace: &str) -> Result<Self> {
         let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
         let list = api.list_metadata(&ListParams::default().limit(1)).await?;
-        let from = list.metadata.resource_version.context("a list without a version")?;
-        let params = WatchParams::default().disable_bookmarks();
-        Ok(Self(api.watch_metadata(&params, &from).await?.boxed()))
+        let version = list.metadata.resource_version.context("a list without a version")?;
+        Ok(Self { events: events(&api, &version).await?, api, version })
     }
 
-    /// The next pod whose gate is open, and when it was seen.
-    pub async fn opened(&mut self) -> Result<(String, Instant)> {
-        self.next(|event| match event {
-            WatchEvent::Modified(pod) if pod.annotations().contains_key(ANNOTATION_RELEASED) => {
-                Some(pod.name_any())
+    /// The next pod that was made or changed and is so, and when it was seen.
+    pub async fn next(&mut self, so: impl Fn(&Pod) -> bool) -> Result<(Pod, Instant)> {
+        loop {
+            match self.event().await? {
+                (WatchEvent::Added(pod) | WatchEvent::Modified(pod), at) if so(&pod) => {
+                    return Ok((pod, at));
+                }
+                _ => {}
             }
-            _ => None,
-        })
-        .await
+        }
+    }
+
+    /// When so many pods were seen to be so for the first time, in that order.
+    pub async fn times(&mut self, pods: usize, so: impl Fn(&Pod) -> bool) -> Result<Vec<Instant>> {
+        let (mut seen, mut times) = (BTreeSet::new(), Vec::with_capacity(pods));
+        while times.len() < pods {
+            let (pod, at) = self.next(&so).await?;
+            if seen.insert(pod.name_any()) {
+                times.push(at);
+            }
+        }
+        Ok(times)
     }
 
     /// The next pod that is gone, and when it was seen.
     pub async fn gone(&mut self) -> Result<(String, Instant)> {
-        self.next(|event| match event {
-            WatchEvent::Deleted(pod) => Some(pod.name_any()),
-            _ => None,
-        })
-        .await
-    }
-
-    async fn next(
-        &mut self,
-        wanted: impl Fn(&WatchEvent<PartialObjectMeta<Pod>>) -> Option<String>,
-    ) -> Result<(String, Instant)> {
         loop {
-            let event = tokio::time::timeout(QUIET, self.0.try_next()).await;
-            let event = event.context("nothing happens")??.context("the watch ended")?;
-            if let WatchEvent::Error(error) = event {
-                bail!("the watch failed: {error:?}");
-            }
-            if let Some(name) = wanted(&event) {
-                return Ok((name, Instant::now()));
+            if let (WatchEvent::Deleted(pod), at) = self.event().await? {
+                return Ok((pod.name_any(), at));
             }
         }
     }
+
+    /// An apiserver ends the watch of who reads too slowly: it goes on where it was.
+    async fn event(&mut self) -> Result<(WatchEvent<Pod>, Instant)> {
+        let end = Instant::now() + QUIET;
+        while Instant::now() < end {
+            let event = tokio::time::timeout(QUIET, self.events.try_next()).await;
+            match event.context("nothing happens")?? {
+                Some(WatchEvent::Error(error)) => bail!("the watch failed: {error:?}"),
+                Some(event) => {
+                    let at = Instant::now();
+                    self.version = version(&event).unwrap_or_else(|| mem::take(&mut self.version));
+                    return Ok((event, at));
+                }
+                None => self.events = events(&self.api, &self.version).await?,
+            }
+        }
+        bail!("the watch ends again and again")
+    }
+}
+
+async fn events(api: &Api<Pod>, version: &str) -> Result<Events> {
+    let params = WatchParams::default().disable_bookmarks();
+    Ok(api.watch(&params, version).await?.boxed())
+}
+
+fn version(event: &WatchEvent<Pod>) -> Option<String> {
+    match event {
+        WatchEvent::Added(pod) | WatchEvent::Modified(pod) | WatchEvent::Deleted(pod) => {
+            pod.resource_version()
+        }
+        WatchEvent::Bookmark(_) | WatchEvent::Error(_) => None,
+    }
+}
+
+/// Whether a pod has this gate.
+pub fn has_gate(pod: &Pod, name: &str) -> bool {
+    let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
+    gates.into_iter().flatten().any(|gate| gate.name == name)
 }

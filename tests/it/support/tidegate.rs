@@ -37,6 +37,8 @@ use super::{
 
 /// Where the chart is installed.
 pub const NAMESPACE: &str = "tidegate-system";
+/// All of ours for tests, as the chart has it for measurements.
+const LOG: &str = if cfg!(debug_assertions) { "--log=info,tidegate=debug" } else { "--log=info" };
 /// Release and name prefix.
 pub const RELEASE: &str = "tidegate";
 
@@ -215,7 +217,7 @@ impl Tidegate {
             format!("--namespace={NAMESPACE}"),
             format!("--visibility-listen=127.0.0.1:{}", self.ports.visibility),
             format!("--health-listen=127.0.0.1:{}", self.ports.health),
-            "--log=info,tidegate=debug".to_owned(),
+            LOG.to_owned(),
         ];
         let mut command = Command::new(program());
         command.args(args).args(further);
@@ -251,7 +253,7 @@ impl Tidegate {
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--listen=127.0.0.1:{port}"),
             format!("--cert-dir={}", self.mounted().display()),
-            "--log=info,tidegate=debug".to_owned(),
+            LOG.to_owned(),
         ];
         let mut command = Command::new(program());
         Process::start(name, command.args(args).args(further), &self.dir)
@@ -298,6 +300,11 @@ impl Tidegate {
     /// The controller's process id.
     pub fn controller_pid(&self) -> Result<u32> {
         Ok(self.lock().controller.as_ref().context("the controller does not run")?.pid())
+    }
+
+    /// The webhook's process id.
+    pub fn webhook_pid(&self) -> Result<u32> {
+        Ok(self.lock().webhook.as_ref().context("the webhook does not run")?.pid())
     }
 
     /// The controller's log so far.
@@ -401,25 +408,7 @@ impl Tidegate {
 
     /// A kubeconfig that holds nothing but a ServiceAccount's token.
     pub async fn account_kubeconfig(&self, namespace: &str, account: &str) -> Result<PathBuf> {
-        let client = self.cluster.client().await?;
-        let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
-        let spec = TokenRequestSpec { expiration_seconds: Some(7200), ..Default::default() };
-        let request = TokenRequest { spec: Some(spec), ..Default::default() };
-        let answer =
-            accounts.create_token_request(account, &PostParams::default(), &request).await?;
-        let token = answer.status.and_then(|status| status.token).context("no token")?;
-        let (authority, _) = self.cluster.authority();
-        let config = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {
-                "server": self.cluster.url(), "certificate-authority": authority,
-            }}],
-            "users": [{"name": "test", "user": {"token": token}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        });
-        let path = self.dir.join(format!("{namespace}-{account}.kubeconfig"));
-        fs::write(&path, config.to_string())?;
-        Ok(path)
+        account_kubeconfig(&self.cluster, &self.dir, namespace, account).await
     }
 
     /// Where the webhook's certificate is mounted.
@@ -445,6 +434,33 @@ impl Tidegate {
         .await?;
         mount(mounted, data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)))
     }
+}
+
+/// A kubeconfig, in this directory, that holds nothing but a ServiceAccount's token.
+pub async fn account_kubeconfig(
+    cluster: &Cluster,
+    dir: &Path,
+    namespace: &str,
+    account: &str,
+) -> Result<PathBuf> {
+    let client = cluster.client().await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client, namespace);
+    let spec = TokenRequestSpec { expiration_seconds: Some(7200), ..Default::default() };
+    let request = TokenRequest { spec: Some(spec), ..Default::default() };
+    let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+    let token = answer.status.and_then(|status| status.token).context("no token")?;
+    let (authority, _) = cluster.authority();
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "test",
+        "clusters": [{"name": "test", "cluster": {
+            "server": cluster.url(), "certificate-authority": authority,
+        }}],
+        "users": [{"name": "test", "user": {"token": token}}],
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+    });
+    let path = dir.join(format!("{namespace}-{account}.kubeconfig"));
+    fs::write(&path, config.to_string())?;
+    Ok(path)
 }
 
 /// Lays a Secret's data out as the kubelet does: a symlink to a folder that is swapped whole.
@@ -525,7 +541,7 @@ async fn run(command: Command) -> Result<String> {
 }
 
 /// A tool that comes with the repository's helpers; it never reads the user's home.
-fn tool(name: &str) -> Result<Command> {
+pub fn tool(name: &str) -> Result<Command> {
     static PATHS: OnceLock<Mutex<std::collections::BTreeMap<String, PathBuf>>> = OnceLock::new();
     let paths = PATHS.get_or_init(Mutex::default);
     let mut paths = paths.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
