@@ -12,7 +12,7 @@ use tidegate::api::names;
 
 use crate::figures::Report;
 
-use self::parts::{Arm, GUARD, MANAGED, POLICY, WEBHOOK};
+use self::parts::{Arm, BACKLOG, GUARD, MANAGED, POLICY, WEBHOOK};
 use super::{
     Run,
     life::{Life, live},
@@ -25,7 +25,7 @@ const TURNS: usize = 3;
 const QUEUE: &str = "bench";
 
 /// What the apiserver does for a pod.
-const ARMS: [Arm; 7] = [
+const ARMS: [Arm; 8] = [
     Arm { name: "none", labels: &[], least: None },
     Arm { name: "without_opt_in", labels: &[GUARD], least: None },
     Arm { name: "guard", labels: &[MANAGED, GUARD], least: None },
@@ -33,7 +33,10 @@ const ARMS: [Arm; 7] = [
     Arm { name: "policy", labels: &[MANAGED, POLICY], least: Some(0.65) },
     Arm { name: "webhook_and_guard", labels: &[MANAGED, WEBHOOK, GUARD], least: Some(0.45) },
     Arm { name: "policy_and_guard", labels: &[MANAGED, POLICY, GUARD], least: Some(0.45) },
+    Arm { name: "policy_with_backlogs", labels: &[MANAGED, POLICY, GUARD, BACKLOG], least: None },
 ];
+/// The two ways to install the chart.
+const SHIPPED: [&Arm; 2] = [&ARMS[5], &ARMS[7]];
 
 /// First lives, with the controller, then creates, without it.
 pub async fn measure(run: &mut Run) -> Result<()> {
@@ -56,7 +59,7 @@ pub async fn measure(run: &mut Run) -> Result<()> {
     run.say("living through Tidegate");
     let mut after = [const { Vec::new() }; 2];
     for turn in 0..=TURNS {
-        for (lived, arm) in after.iter_mut().zip(&ARMS[5..]) {
+        for (lived, arm) in after.iter_mut().zip(SHIPPED) {
             let pods = pods::many(lives, &format!("life-{turn}"), &[], &[])?;
             let programs = programs(tidegate)?;
             lived.push(live(cluster, &client, &arm.namespace(), &programs, &pods).await?);
@@ -70,7 +73,7 @@ pub async fn measure(run: &mut Run) -> Result<()> {
 
 fn report_lives(before: Life, after: [Life; 2], report: &mut Report) {
     before.report("without_us", report);
-    for (life, arm) in after.iter().zip(&ARMS[5..]) {
+    for (life, arm) in after.iter().zip(SHIPPED) {
         life.report(arm.name, report);
         let ratio = life.apiserver / before.apiserver;
         // 17 ms where 11 are without us.

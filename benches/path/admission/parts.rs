@@ -1,9 +1,15 @@
 //! Each part of admission by itself.
 
 use anyhow::{Context as _, Result};
-use k8s_openapi::api::{
-    admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingAdmissionPolicyBinding},
-    core::v1::Pod,
+use k8s_openapi::{
+    api::{
+        admissionregistration::v1::{
+            MutatingWebhookConfiguration, ValidatingAdmissionPolicyBinding,
+            ValidatingWebhookConfiguration,
+        },
+        core::v1::Pod,
+    },
+    apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::{
     Api, Client, ResourceExt as _,
@@ -28,6 +34,8 @@ pub const MANAGED: Label = (names::LABEL_MANAGED, "true");
 pub const WEBHOOK: Label = ("bench.example.com/adder", "webhook");
 /// The policy adds the gate.
 pub const POLICY: Label = ("bench.example.com/adder", "policy");
+/// The webhook is asked whether the queue's backlog is full, as it is beside the policy.
+pub const BACKLOG: Label = ("bench.example.com/backlog", "true");
 /// The guard looks.
 pub const GUARD: Label = ("bench.example.com/guard", "true");
 
@@ -79,12 +87,41 @@ async fn add_policy(lab: &Lab) -> Result<()> {
             Some("MutatingAdmissionPolicyBinding") => {
                 let selector = json!({"matchExpressions": [only(POLICY)]});
                 object["spec"]["matchResources"] = json!({"namespaceSelector": selector});
+                lab.create(object).await?;
             }
-            Some("MutatingAdmissionPolicy") => {}
-            _ => continue,
+            Some("MutatingAdmissionPolicy") => {
+                lab.create(object).await?;
+            }
+            Some("ValidatingWebhookConfiguration") => {
+                add_backlogs(&lab.client, serde_json::from_value(object)?).await?;
+            }
+            _ => {}
         }
-        lab.create(object).await?;
     }
+    Ok(())
+}
+
+/// What the chart's validating webhooks have more beside the policy.
+async fn add_backlogs(client: &Client, beside: ValidatingWebhookConfiguration) -> Result<()> {
+    let all: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    let mut configuration = all.get(RELEASE).await?;
+    let webhooks = configuration.webhooks.get_or_insert_default();
+    let bundle = webhooks.first().and_then(|webhook| webhook.client_config.ca_bundle.clone());
+    for mut webhook in beside.webhooks.into_iter().flatten() {
+        let known = webhooks.iter().any(|other| other.name == webhook.name);
+        if let Some(selector) = webhook.namespace_selector.as_mut().filter(|_| !known) {
+            narrow(selector, BACKLOG)?;
+            webhook.client_config.ca_bundle.clone_from(&bundle);
+            webhooks.push(webhook);
+        }
+    }
+    all.replace(RELEASE, &PostParams::default(), &configuration).await?;
+    Ok(())
+}
+
+fn narrow(selector: &mut LabelSelector, label: Label) -> Result<()> {
+    let expressions = selector.match_expressions.get_or_insert_default();
+    expressions.push(serde_json::from_value(only(label))?);
     Ok(())
 }
 
@@ -93,8 +130,7 @@ async fn narrow_webhook(client: &Client) -> Result<()> {
     let mut configuration = all.get(RELEASE).await?;
     for webhook in configuration.webhooks.iter_mut().flatten() {
         let selector = webhook.namespace_selector.as_mut().context("a webhook for everything")?;
-        let expressions = selector.match_expressions.get_or_insert_default();
-        expressions.push(serde_json::from_value(only(WEBHOOK))?);
+        narrow(selector, WEBHOOK)?;
     }
     all.replace(RELEASE, &PostParams::default(), &configuration).await?;
     Ok(())
