@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{
-    apps::v1::Deployment, batch::v1::Job, core::v1::Namespace, scheduling::v1::PriorityClass,
+    apps::v1::Deployment,
+    batch::v1::Job,
+    core::v1::{Namespace, Pod},
+    scheduling::v1::PriorityClass,
 };
 use kube::{
     Api,
@@ -167,9 +170,8 @@ async fn nothing_is_held(lab: &Lab) -> Result<()> {
     let pods = lab.pods().await?;
     ensure!(pods.len() == LOW + HIGH && !pods.iter().any(is_gated));
     ensure!(!is_gated(&lab.pod("later", "10m").await?));
-    wait::until("all have run", wait::START, async || {
-        let pods = lab.pods().await?;
-        Ok(pods.iter().all(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())))
+    wait::until("the scheduler has looked at all", wait::SOON, async || {
+        Ok(lab.pods().await?.iter().all(is_scheduled_or_has_no_room))
     })
     .await?;
     lab.set_queue(&lab.namespace, json!({"weight": 3})).await?;
@@ -179,4 +181,13 @@ async fn nothing_is_held(lab: &Lab) -> Result<()> {
         Ok(namespaces.get_opt(&lab.namespace).await?.is_none())
     })
     .await
+}
+
+/// What other tests left may fill the nodes.
+fn is_scheduled_or_has_no_room(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| {
+        let unschedulable = condition.reason.as_deref() == Some("Unschedulable");
+        condition.type_ == "PodScheduled" && (condition.status == "True" || unschedulable)
+    })
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Result, bail};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
+use kube::api::{DeleteParams, ListParams, PostParams};
 
 use super::lab::{Lab, bare_pod, is_gated};
 
@@ -29,7 +29,7 @@ pub async fn attempt(lab: &Lab, name: &str) -> Result<Attempt> {
 }
 
 /// Makes pods as fast as it can while something else is done, and then until one is gated
-/// again. Fails when one was stored without our gate; returns the texts of the refusals.
+/// again; all pods of the namespace are deleted at the end. Fails when one was stored without our gate; returns the texts of the refusals.
 pub async fn in_a_storm(
     lab: &Lab,
     prefix: &str,
@@ -54,6 +54,9 @@ pub async fn in_a_storm(
         result
     };
     let (refusals, other) = tokio::join!(storm, other);
+    // Whoever lets all go later would fill the nodes with them.
+    let at_once = DeleteParams::default().grace_period(0);
+    lab.pod_api().delete_collection(&at_once, &ListParams::default()).await?;
     other?;
     refusals
 }

@@ -190,7 +190,10 @@ impl Tidegate {
     /// Every object of the chart as it was installed, rendered once more.
     pub async fn rendered(&self) -> Result<Vec<Value>> {
         let text = self
-            .helm(&["template", "--include-crds", "--kube-version=1.36.0"], &Install::default())
+            .helm(
+                &["template", "--include-crds", "--no-hooks", "--kube-version=1.36.0"],
+                &Install::default(),
+            )
             .await?;
         Ok(serde_yaml::from_multiple(&text)?)
     }
