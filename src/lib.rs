@@ -11,6 +11,7 @@ pub mod clusters;
 pub mod control;
 pub mod engine;
 pub mod grouping;
+pub mod leader;
 pub mod manifests;
 pub mod quantity;
 pub mod release;

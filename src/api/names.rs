@@ -36,6 +36,13 @@ pub const ANNOTATION_EPOCH: &str = "tidegate.dev/epoch";
 /// Annotation of the Secret of our certificates, put there by whoever wants another authority.
 pub const ANNOTATION_ROTATE: &str = "tidegate.dev/rotate";
 
+/// Lease in our namespace: which controller leads.
+pub const LEASE: &str = "tidegate-controller";
+/// `ConfigMap` in our namespace: the smallest epoch of which releases are accepted.
+pub const EPOCH_OBJECT: &str = "tidegate-epoch";
+/// Key of that number in the `ConfigMap`.
+pub const EPOCH_KEY: &str = "epoch";
+
 /// Verb on `queues.tidegate.dev`: may open our gate.
 pub const VERB_RELEASE: &str = "release";
 /// Verb on one queue by name: may put that queue's label on an object.

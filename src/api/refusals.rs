@@ -31,6 +31,9 @@ leave them as they are";
 pub const GATE_DROPPED: &str = "only Tidegate removes the scheduling gate tidegate.dev/queue, when \
 the queue lets the pod go. ";
 
+/// A release by a controller that leads no more.
+pub const FENCED: &str = "this release was decided by a controller that leads no more";
+
 /// A pod that waits was to be made larger.
 pub const RESIZED: &str = "a pod that waits in a queue must not grow: delete it and create it anew \
 with the new size, or resize it once it runs";

@@ -40,7 +40,7 @@ const EXIT_CODES: &str =
 enum Command {
     /// Runs a part of Tidegate until told to stop.
     #[command(subcommand)]
-    Run(run::Run),
+    Run(Box<run::Run>),
     /// Shows queues: what waits, what runs, what each uses.
     Queues(read::Queues),
     /// Shows groups of pods that wait.
@@ -82,7 +82,7 @@ impl Cli {
 impl Command {
     async fn execute(self) -> Result<Printed, Failure> {
         match self {
-            Self::Run(run) => run::run(run).await.map(|()| Printed::out(String::new())),
+            Self::Run(run) => run::run(*run).await.map(|()| Printed::out(String::new())),
             Self::Queues(queues) => read::queues(&queues).await,
             Self::Pending(pending) => read::pending(&pending).await,
             Self::Why(why) => read::why(&why).await,

@@ -1,6 +1,7 @@
 //! `tidegate run`: the long-running programs, wired from the rooms.
 
 mod controller;
+mod leadership;
 mod preflight;
 mod webhook;
 
@@ -28,7 +29,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(130);
 /// Which program to run.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Run {
-    /// Decide what may start and let it go. One at a time.
+    /// Decide what may start and let it go. Of several one decides and the others look on.
     Controller(controller::Args),
     /// Gate pods as they are made and check queues as they are changed.
     Webhook(webhook::Args),

@@ -21,17 +21,13 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use crate::api::names::{FIELD_MANAGER, VERSION, VISIBILITY_GROUP};
+use crate::api::names::{EPOCH_OBJECT, FIELD_MANAGER, LEASE, VERSION, VISIBILITY_GROUP};
 use crate::manifests::{self, CONFIGURATION, Values};
 use crate::release::{self, Cleared, Clearing, Progress};
 
 use super::output::Printed;
 use super::{Connect, Failure};
 
-/// Who leads.
-const LEASE: &str = "tidegate-controller";
-/// The number that fences off who led before.
-const EPOCH_OBJECT: &str = "tidegate-epoch";
 /// The controller's Deployment.
 const CONTROLLER: &str = "tidegate-controller";
 const CONTROLLER_PODS: &str =

@@ -13,6 +13,7 @@ mod translate;
 mod turns;
 mod watch;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -22,7 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::event::Input;
+use crate::engine::event::{Event, Input};
 use crate::engine::{ClusterId, Millis};
 use crate::grouping::{Lookup, ObjectKey};
 
@@ -50,13 +51,17 @@ pub enum ClusterError {
 }
 
 /// Follows one cluster until cancelled. Breaks of connection are waited out inside.
+///
+/// When `leads` comes, which is after all earlier leaders were fenced off, everything is
+/// listed again, so that nothing that they did is missed, and then [`Input::Lead`] is said.
 pub async fn run(
     client: Client,
     cluster: ClusterId,
     inbox: mpsc::Sender<Input>,
+    leads: impl Future<Output = ()>,
     cancel: CancellationToken,
 ) -> Result<(), ClusterError> {
-    let following = Follower::new(client, cluster, inbox).follow();
+    let following = Follower::new(client, cluster, inbox).follow(leads);
     tokio::select! {
         () = cancel.cancelled() => Ok(()),
         end = following => end,
@@ -70,6 +75,8 @@ struct Follower {
     reader: Reader,
     inbox: mpsc::Sender<Input>,
     started: Instant,
+    /// What is listed now, or was, was listed after this process became the leader.
+    leads: bool,
     /// Owners to be read; the translator asks for each once until it is answered.
     turns: Turns,
     reads: JoinSet<(ObjectKey, Lookup)>,
@@ -83,17 +90,24 @@ impl Follower {
             translator: Translator::new(cluster),
             inbox,
             started: Instant::now(),
+            leads: false,
             turns: Turns::default(),
             reads: JoinSet::new(),
         }
     }
 
-    async fn follow(mut self) -> Result<(), ClusterError> {
+    async fn follow(mut self, leads: impl Future<Output = ()>) -> Result<(), ClusterError> {
+        let mut leads = pin!(leads);
         let mut seen = watch::observations(&self.client);
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
+                () = &mut leads, if !self.leads => {
+                    self.leads = true;
+                    self.translator.start_again();
+                    seen = watch::observations(&self.client);
+                }
                 observation = seen.next() => {
                     self.take(observation.flatten().ok_or(ClusterError::WatchEnded)?).await?;
                 }
@@ -119,6 +133,10 @@ impl Follower {
         let output = self.translator.observe(self.now(), observation);
         self.turns.extend(output.look_ups);
         for input in output.inputs {
+            let input = match input {
+                Input::Event(Event::Synced(cluster)) if self.leads => Input::Lead(cluster),
+                input => input,
+            };
             self.inbox.send(input).await.map_err(|_| ClusterError::InboxClosed)?;
         }
         Ok(())

@@ -5,6 +5,9 @@
 //! immutable view. Only this room touches the engine. It never waits for the
 //! writer: what the writer cannot take yet stays in the outbox, and while the
 //! outbox is long nothing more is decided.
+//!
+//! Until it is told that this process leads it does all of that but dispatch: what
+//! would be decided is only rehearsed, so that a follower's view gives reasons too.
 
 mod backlog;
 mod notices;
@@ -22,8 +25,8 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::action::{Action, Release};
-use crate::engine::event::{Event, Input, Outcome};
-use crate::engine::{Decision, Engine, Millis, PodId};
+use crate::engine::event::{Event, Input, Outcome, PodConfig};
+use crate::engine::{ClusterId, Decision, Engine, Millis, PodId, PodState};
 use crate::view::{Names, Published, Totals, View};
 
 use notices::Notices;
@@ -79,6 +82,17 @@ pub async fn run(edges: Edges, cancel: CancellationToken) -> Result<(), ControlE
     Ok(())
 }
 
+/// How far this process has come; it never goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Role {
+    /// First lists are not in.
+    Reads,
+    /// It knows all and decides nothing.
+    Follows,
+    /// It decides.
+    Leads,
+}
+
 struct Control {
     edges: Edges,
     engine: Engine,
@@ -87,7 +101,7 @@ struct Control {
     notices: Notices,
     statuses: Statuses,
     totals: Totals,
-    synced: bool,
+    role: Role,
     changed: bool,
     publish_at: Millis,
 }
@@ -103,7 +117,7 @@ impl Control {
             notices: Notices::since(started),
             statuses: Statuses::default(),
             totals: Totals::default(),
-            synced: false,
+            role: Role::Reads,
             changed: true,
             publish_at: 0,
         }
@@ -136,6 +150,10 @@ impl Control {
         (self.edges.clock)()
     }
 
+    fn leads(&self) -> bool {
+        self.role == Role::Leads
+    }
+
     fn may_decide(&self) -> bool {
         self.outbox.len() < OUTBOX
     }
@@ -149,8 +167,16 @@ impl Control {
                 Input::Name(name) => self.names.learn(name),
                 Input::Event(event) => self.apply(now, event),
                 Input::Refusal(pod, why) => self.refused(pod, why),
+                Input::Lead(cluster) => self.lead(now, cluster),
             }
         }
+    }
+
+    /// From here on it decides. What began before was told about by whoever led then.
+    fn lead(&mut self, now: Millis, cluster: ClusterId) {
+        self.role = Role::Leads;
+        self.notices = Notices::since(now);
+        self.apply(now, Event::Synced(cluster));
     }
 
     fn apply(&mut self, now: Millis, event: Event) {
@@ -171,8 +197,12 @@ impl Control {
                 None
             }
             Event::PodRemoved(pod) => Some(*pod),
+            Event::PodChanged(pod, config) => {
+                self.totals.opened_by_others += u64::from(self.opened_by_others(*pod, config));
+                None
+            }
             Event::Synced(_) => {
-                self.synced = true;
+                self.role = self.role.max(Role::Follows);
                 None
             }
             _ => None,
@@ -181,6 +211,11 @@ impl Control {
         if let Some(pod) = gone {
             self.names.forget_pod(pod);
         }
+    }
+
+    fn opened_by_others(&self, pod: PodId, config: &PodConfig) -> bool {
+        let gated = matches!(config.state, PodState::Gated | PodState::Dropped);
+        self.leads() && !gated && self.engine.waits(pod)
     }
 
     fn refused(&mut self, pod: PodId, why: Arc<str>) {
@@ -193,8 +228,11 @@ impl Control {
         if !self.engine.tick(now) || !self.may_decide() {
             return;
         }
-        let decisions = self.engine.decide(BUDGET);
         self.changed = true;
+        if !self.leads() {
+            return self.engine.rehearse(BUDGET);
+        }
+        let decisions = self.engine.decide(BUDGET);
         self.totals.decided = self.engine.decided();
         for decision in &decisions {
             if let Some(release) = self.release(now, decision) {
@@ -225,8 +263,8 @@ impl Control {
         }
         self.changed = false;
         let mut view = View::of(&self.engine, &self.names, now, self.totals);
-        view.synced = self.synced;
-        if self.synced {
+        (view.synced, view.leads) = (self.role != Role::Reads, self.leads());
+        if self.leads() {
             self.outbox.extend(self.notices.waiting(&view));
             self.statuses.due();
         }

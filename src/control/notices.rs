@@ -24,14 +24,14 @@ const MOST: usize = 3;
 /// Which groups were told what.
 #[derive(Debug)]
 pub(super) struct Notices {
-    started: Millis,
+    since: Millis,
     told: BTreeMap<Arc<str>, BTreeSet<Kind>>,
 }
 
 impl Notices {
-    /// Groups older than the process were told about before it started.
-    pub(super) fn since(started: Millis) -> Self {
-        Self { started, told: BTreeMap::new() }
+    /// Groups that began before were told about by whoever led then.
+    pub(super) fn since(since: Millis) -> Self {
+        Self { since, told: BTreeMap::new() }
     }
 
     fn first(&mut self, root: &ObjectRef, kind: Kind) -> bool {
@@ -79,8 +79,8 @@ impl Notices {
             view.groups.values().map(|group| &*group.root.address.uid).collect();
         self.told.retain(|uid, _| alive.contains(&**uid));
         let mut actions = Vec::new();
-        let started = self.started;
-        for group in view.groups.values().filter(|group| group.begun >= started) {
+        let since = self.since;
+        for group in view.groups.values().filter(|group| group.begun >= since) {
             actions.extend(self.misconfigured(group));
             actions.extend(self.waits(group));
         }

@@ -69,6 +69,10 @@ impl Bench {
         self.inbox.send(Input::Name(name)).await.unwrap();
     }
 
+    async fn lead(&self) {
+        self.inbox.send(Input::Lead(ClusterId(0))).await.unwrap();
+    }
+
     async fn queue(&self, limit: i128) {
         let object = Some(("queue-uid".into(), 1));
         self.name(Name::Resource(ResourceId::CPU, "cpu".into())).await;
@@ -144,7 +148,7 @@ async fn what_fits_is_released_and_what_does_not_is_explained() {
     bench.queue(1_000).await;
     bench.job(1, 5_000_000).await;
     bench.job(2, 6_000_000).await;
-    bench.tell(Event::Synced(ClusterId(0))).await;
+    bench.lead().await;
     let mut released = Vec::new();
     let mut notices = Vec::new();
     let mut status = None;
@@ -183,7 +187,7 @@ async fn an_outcome_comes_back_as_an_event_and_frees_the_room() {
     bench.queue(1_000).await;
     bench.job(1, 5_000_000).await;
     bench.job(2, 6_000_000).await;
-    bench.tell(Event::Synced(ClusterId(0))).await;
+    bench.lead().await;
     let first = loop {
         if let Action::Release(release) = bench.action().await {
             break release;
@@ -207,7 +211,7 @@ async fn a_group_that_the_process_before_told_of_is_not_told_of_again() {
     bench.pod(GroupId(1), 11, 10, PodState::Ended).await;
     bench.pod(GroupId(1), 12, 5_000_000, PodState::Gated).await;
     bench.pod(GroupId(1), 13, 5_000_000, PodState::Gated).await;
-    bench.tell(Event::Synced(ClusterId(0))).await;
+    bench.lead().await;
     let view = bench.view(|view| view.totals.decided == 2).await;
     assert!(view.groups.values().all(|group| group.wait.is_some()), "one pod has to wait");
     bench.job(2, 5_000_001).await;
@@ -231,7 +235,7 @@ async fn what_is_ignored_is_told_once_and_counts_among_the_three() {
     };
     bench.warned_group(GroupId(1), root, "annotation x is ignored").await;
     bench.pod(GroupId(1), 1, 5_000_000, PodState::Gated).await;
-    bench.tell(Event::Synced(ClusterId(0))).await;
+    bench.lead().await;
     let mut notices = Vec::new();
     while notices.len() < 2 {
         if let Action::Notice(notice) = bench.action().await {
@@ -241,6 +245,59 @@ async fn what_is_ignored_is_told_once_and_counts_among_the_three() {
     let told = ("Misconfigured", true, "annotation x is ignored".to_owned());
     assert_eq!(notices.iter().filter(|notice| **notice == told).count(), 1, "{notices:?}");
     assert_eq!(notices[1].0, "LargerThanQueue");
+}
+
+#[tokio::test]
+async fn a_follower_gives_reasons_and_asks_for_nothing_until_it_leads() {
+    let mut bench = start();
+    bench.queue(1_000).await;
+    bench.job(1, 10).await;
+    bench.job(2, 20).await;
+    bench.tell(Event::Synced(ClusterId(0))).await;
+    let waits = |view: &View| -> Vec<&'static str> {
+        view.groups.values().filter_map(|group| group.wait.as_ref()).map(|wait| wait.code).collect()
+    };
+    let view = bench.view(|view| view.synced && waits(view).len() == 2).await;
+    assert_eq!((waits(&view), view.leads), (vec!["NextInLine", "QueueLimit"], false));
+    assert_eq!((view.totals.decided, view.queues["research"].usage.len()), (0, 0));
+    assert!(bench.actions.try_recv().is_err());
+
+    bench.lead().await;
+    let mut told = Vec::new();
+    let mut released = Vec::new();
+    let mut statuses = 0;
+    while statuses == 0 {
+        match bench.action().await {
+            Action::Release(release) => released.push(release.address.name),
+            Action::Notice(notice) => told.push((notice.about.address.name, notice.reason)),
+            Action::QueueStatus(_) => statuses += 1,
+        }
+    }
+    assert_eq!(released, ["pod-1".into()]);
+    assert_eq!(told, [("job-1".into(), "Released")], "that they wait was told before");
+    let view = bench.view(|view| view.leads && view.totals.decided == 1).await;
+    assert_eq!(waits(&view), ["QueueLimit"]);
+}
+
+#[tokio::test]
+async fn what_an_earlier_leader_lets_go_at_its_last_moment_is_charged_and_counted() {
+    let mut bench = start();
+    bench.queue(1_000).await;
+    bench.lead().await;
+    bench
+        .tell(Event::QueueChanged(QUEUE, QueueConfig { hold: true, ..QueueConfig::default() }))
+        .await;
+    bench.job(1, 10).await;
+    bench.view(|view| view.leads && view.groups.len() == 1).await;
+    bench.pod(GroupId(1), 1, 10, PodState::Released { held: false }).await;
+    let view = bench.view(|view| view.totals.opened_by_others == 1).await;
+    assert_eq!(view.queues["research"].usage["cpu"], "1");
+    bench.pod(GroupId(1), 1, 10, PodState::Ended).await;
+    let view = bench.view(|view| !view.queues["research"].usage.contains_key("cpu")).await;
+    assert_eq!(view.totals.opened_by_others, 1);
+    while let Ok(action) = bench.actions.try_recv() {
+        assert!(!matches!(action, Action::Release(_)), "{action:?}");
+    }
 }
 
 #[tokio::test]
@@ -256,7 +313,7 @@ async fn the_loop_ends_when_its_writer_is_gone() {
     bench.actions.close();
     bench.queue(1_000).await;
     bench.job(1, 5).await;
-    bench.tell(Event::Synced(ClusterId(0))).await;
+    bench.lead().await;
     let ended = bench.running.await.unwrap();
     assert!(matches!(ended, Err(ControlError::WriterGone)), "{ended:?}");
 }

@@ -92,6 +92,33 @@ impl Engine {
         decisions
     }
 
+    /// Looks what [`Self::decide`] would let go, and takes it back: for whoever does not
+    /// lead. Nothing is charged afterwards. What would start says [`Reason::NextInLine`],
+    /// what would wait says why.
+    pub fn rehearse(&mut self, budget: usize) {
+        let decided = self.decided;
+        let decisions = self.decide(budget);
+        for decision in &decisions {
+            self.take_back(decision.pod);
+        }
+        for decision in decisions {
+            if let Some(group) = self.groups.get_mut(&decision.group) {
+                group.refusal = Some(Reason::NextInLine);
+            }
+        }
+        self.decided = decided;
+        self.dirty = false;
+    }
+
+    fn take_back(&mut self, id: PodId) {
+        self.dequeue(id);
+        if let Some(pod) = self.pods.get_mut(&id) {
+            pod.release = ReleaseState::None;
+        }
+        self.enter_group(id);
+        self.recharge(id);
+    }
+
     fn open_lanes(&mut self) -> Lanes {
         let open: Vec<QueueId> = self
             .lines

@@ -16,6 +16,9 @@ pub enum Input {
     Name(Name),
     /// Why a pod's release was refused, for people. The engine never sees it.
     Refusal(PodId, Arc<str>),
+    /// This process leads and all of a cluster was listed again since: from now on it is
+    /// decided on. Comes once.
+    Lead(ClusterId),
 }
 
 /// Everything the engine can be told.

@@ -51,6 +51,8 @@ pub enum Reason {
     },
     /// No gate is opened in its cluster while the apiserver suffers.
     ReleasesPaused(Pause),
+    /// It may start; the controller that leads lets it go, and this one does not lead.
+    NextInLine,
     /// More work was at hand than one round decides; it goes on at once.
     NextRound,
 }
@@ -99,6 +101,7 @@ impl Reason {
             Self::BehindInStrictQueue(_) => "BehindInStrictQueue",
             Self::ReleaseRefused { .. } => "ReleaseRefused",
             Self::ReleasesPaused(_) => "ReleasesPaused",
+            Self::NextInLine => "NextInLine",
             Self::NextRound => "NextRound",
         }
     }
@@ -112,6 +115,7 @@ impl Reason {
                 | Self::ResolvingOwners
                 | Self::Settling { .. }
                 | Self::ReleasesPaused(_)
+                | Self::NextInLine
                 | Self::NextRound
         )
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::event::QueueConfig;
 use super::model::{Assignment, Gang, GroupId, Millis, PodId, PodState, QueueId, Vector};
 use super::reason::Reason;
-use super::world::{Engine, Group, ReleaseState};
+use super::world::{Engine, Group, Pod, ReleaseState};
 
 /// What is known of a group, for the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,6 +122,12 @@ impl Engine {
     #[must_use]
     pub fn path(&self, queue: QueueId) -> &[QueueId] {
         self.tree.path(queue)
+    }
+
+    /// Whether a pod's gate is there and nothing of ours is on its way to open it.
+    #[must_use]
+    pub fn waits(&self, pod: PodId) -> bool {
+        self.pods.get(&pod).is_some_and(Pod::waits)
     }
 
     /// The group of a pod.

@@ -729,6 +729,22 @@ fn a_pod_on_a_node_that_was_not_told_yet_stays_charged() {
 }
 
 /// A random fleet: queues in a tree of two levels, pods with costs and priorities.
+#[test]
+fn a_rehearsal_charges_nothing_and_says_what_would_start_and_why_the_rest_waits() {
+    let mut world = World::new(100_000);
+    let queue = world.queue(1, |q| q.limit = cpu(500));
+    let pods = [300, 200, 400].map(|units| world.single(queue, |pod| pod.cost = cost(units)));
+    for _ in 0..2 {
+        world.engine.rehearse(BUDGET);
+        assert!(!world.engine.tick(0), "there is nothing to rehearse again");
+        assert_eq!(world.engine.books.load, [(CPU, 0), (PODS, 0)].into_iter().collect());
+        assert_eq!(pods.map(|pod| world.code(pod)), ["NextInLine", "NextInLine", "QueueLimit"]);
+        world.apply(Event::Synced(HERE));
+    }
+    assert_eq!(world.decide(), pods[..2]);
+    assert_eq!(world.engine.decided(), 2);
+}
+
 #[derive(Clone, Debug)]
 struct Fleet {
     limits: Vec<Option<i128>>,
@@ -827,6 +843,15 @@ proptest! {
         let mut order: Vec<usize> = (0..fleet.pods.len()).collect();
         order.sort_by_key(|&index| (index as u64 + 1).wrapping_mul(seed | 1));
         prop_assert_eq!(populate(&fleet, order.into_iter()).decide(), straight);
+    }
+
+    #[test]
+    fn after_a_rehearsal_the_same_is_decided(fleet in fleet(), budget in 1_usize..50) {
+        let straight = populate(&fleet, 0..fleet.pods.len()).engine.decide(BUDGET);
+        let mut world = populate(&fleet, 0..fleet.pods.len());
+        world.engine.rehearse(budget);
+        check_books(&world.engine);
+        prop_assert_eq!(world.engine.decide(BUDGET), straight);
     }
 
     #[test]

@@ -6,11 +6,11 @@
 use serde_json::{Value, json};
 
 use super::gate::{new_pod_variables, new_pods};
-use super::names::{GUARD_GATE, GUARD_NEW_PODS, GUARD_PODS, GUARD_RESIZE, USE_QUEUES};
+use super::names::{GUARD_EPOCH, GUARD_GATE, GUARD_NEW_PODS, GUARD_PODS, GUARD_RESIZE, USE_QUEUES};
 use super::values::{Values, with};
 use crate::api::names::{
-    ANNOTATION_CREATED_BY, ANNOTATION_EPOCH, ANNOTATION_RELEASED, GATE, GROUP, LABEL_MANAGED,
-    LABEL_QUEUE, MANAGED, VERB_RELEASE, VERB_USE,
+    ANNOTATION_CREATED_BY, ANNOTATION_EPOCH, ANNOTATION_RELEASED, EPOCH_KEY, EPOCH_OBJECT, GATE,
+    GROUP, LABEL_MANAGED, LABEL_QUEUE, MANAGED, VERB_RELEASE, VERB_USE,
 };
 use crate::api::refusals;
 
@@ -23,6 +23,7 @@ pub fn guard(values: &Values) -> Vec<Value> {
         new_pods_are_gated(values),
         no_gate_where_no_queue_rules(values),
         stored_pods_keep(values),
+        releases_are_of_the_leader(values),
         waiting_pods_do_not_grow(values),
         queues_are_used_by_right(values),
     ]
@@ -105,6 +106,47 @@ fn stored_pods_keep(values: &Values) -> [Value; 2] {
             ],
         }),
     )
+}
+
+/// A release carries its leader's epoch and none smaller than the one that stands in the
+/// parameter. A gate opened by hand carries none.
+///
+/// A parameter that is not there must not deny: it would deny before any match condition is
+/// looked at, and so every change of every pod of ours, its Job's among them.
+fn releases_are_of_the_leader(values: &Values) -> [Value; 2] {
+    let constraints = pod_updates(values, &["pods"]);
+    let ours = json!({"matchExpressions": [{"key": LABEL_MANAGED, "operator": "Exists"}]});
+    let (before, after) =
+        (annotation("oldObject", ANNOTATION_EPOCH), annotation("object", ANNOTATION_EPOCH));
+    let opens = format!(
+        "{after} != ''\n&& ({after} != {before}\n|| ('{GATE}' in {} && !('{GATE}' in {})))",
+        gate_names("oldObject"),
+        gate_names("object"),
+    );
+    let current = format!("params.data['{EPOCH_KEY}']");
+    let [policy, mut binding] = policy(
+        GUARD_EPOCH,
+        json!({
+            "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+            "matchConstraints": with(constraints, "objectSelector", ours),
+            "matchConditions": [{"name": "is-a-release", "expression": opens}],
+            "validations": [{
+                "expression": format!("{after}.matches('^[0-9]{{1,18}}$')\n&& int({after}) >= int({current})"),
+                "message": refusals::FENCED,
+                "messageExpression": format!(
+                    "'{} (epoch ' + {after} + ', now ' + {current} + ')'", refusals::FENCED
+                ),
+                "reason": "Forbidden",
+            }],
+        }),
+    );
+    let parameter = json!({
+        "name": EPOCH_OBJECT, "namespace": values.namespace, "parameterNotFoundAction": "Allow",
+    });
+    if let Some(spec) = binding.get_mut("spec") {
+        *spec = with(spec.take(), "paramRef", parameter);
+    }
+    [policy, binding]
 }
 
 /// The queue has counted what a waiting pod asks for.

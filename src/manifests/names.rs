@@ -16,5 +16,6 @@ pub(super) const CHECK_NAMESPACES: &str = "check-namespaces.tidegate.dev";
 pub(super) const GUARD_NEW_PODS: &str = "guard-new-pods.tidegate.dev";
 pub(super) const GUARD_GATE: &str = "guard-gate.tidegate.dev";
 pub(super) const GUARD_PODS: &str = "guard-pods.tidegate.dev";
+pub(super) const GUARD_EPOCH: &str = "guard-epoch.tidegate.dev";
 pub(super) const GUARD_RESIZE: &str = "guard-resize.tidegate.dev";
 pub(super) const USE_QUEUES: &str = "use-queues.tidegate.dev";

@@ -17,7 +17,7 @@ use crate::engine::event::{Event, Input, Outcome, Pause};
 use crate::engine::{ClusterId, Millis, PodId};
 
 use super::counters::{Counters, count};
-use super::error::ReleaseError;
+use super::error::{Handling, ReleaseError};
 use super::lane::{Attempt, Finished, Lane, Limits, Next};
 use super::pace::millis;
 use super::time::Clock;
@@ -53,6 +53,8 @@ pub(super) struct Dispatch {
     warn_at: Millis,
     /// Clusters whose pause the control loop was told of.
     paused: BTreeMap<ClusterId, Pause>,
+    /// Why nothing more may be written.
+    fenced: Option<ReleaseError>,
 }
 
 impl Dispatch {
@@ -83,6 +85,7 @@ impl Dispatch {
             counters,
             warn_at: Millis::MIN,
             paused: BTreeMap::new(),
+            fenced: None,
         }
     }
 
@@ -112,6 +115,9 @@ impl Dispatch {
     ) -> Result<(), ReleaseError> {
         let inbox = self.inbox.clone();
         loop {
+            if let Some(error) = self.fenced.take() {
+                return Err(error);
+            }
             let wait = self.start();
             tokio::select! {
                 biased;
@@ -238,6 +244,11 @@ impl Dispatch {
         let Done { cluster, attempt, result, took } = done;
         let (now, pod) = (self.now(), attempt.release.pod);
         let Some(lane) = self.lanes.get_mut(&cluster) else { return };
+        if let Err(error) = &result
+            && error.handling() == Handling::Stop
+        {
+            self.fenced = Some(error.clone());
+        }
         match lane.finish(now, attempt, result, millis(took)) {
             Finished::Outcome(outcome) => self.report(pod, outcome),
             Finished::Retried(error) => {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::api::refusals;
 use crate::engine::event::Trouble;
 
 /// Longest text of somebody else that is kept, in bytes.
@@ -24,6 +25,9 @@ pub enum ReleaseError {
         /// What the answer said, cut.
         message: String,
     },
+    /// Another controller leads by now and its guard refuses our releases. Stop.
+    #[error("fenced off: {0}")]
+    Fenced(String),
     /// It went wrong this time: a conflict, a failing webhook. Retry.
     #[error("failed with status {code}: {message}")]
     Failed {
@@ -69,7 +73,7 @@ impl ReleaseError {
         match self {
             Self::Gone | Self::Refused { .. } => Handling::Drop,
             Self::Failed { .. } | Self::Overloaded { .. } | Self::NoAnswer(_) => Handling::Retry,
-            Self::InboxClosed | Self::ActionsClosed => Handling::Stop,
+            Self::Fenced(_) | Self::InboxClosed | Self::ActionsClosed => Handling::Stop,
         }
     }
 
@@ -126,6 +130,7 @@ pub(super) fn classify(answer: Answer<'_>) -> ReleaseError {
     match code {
         404 if reason == "NotFound" => ReleaseError::Gone,
         409 | 422 if names_another_uid(reason, message) => ReleaseError::Gone,
+        403 if message.contains(refusals::FENCED) => ReleaseError::Fenced(cut(message)),
         429 | 503 | 504 => ReleaseError::Overloaded {
             code,
             after: retry_after.map(|after| after.min(RETRY_AFTER_MAX)),
@@ -216,6 +221,15 @@ mod tests {
         let error = means(code, reason, message);
         assert_eq!(error, ReleaseError::Refused { code, message: message.to_owned() });
         assert_eq!(error.handling(), Handling::Drop);
+    }
+
+    #[test]
+    fn a_leader_that_another_has_followed_stops() {
+        let text = "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'x' denied \
+            request: this release was decided by a controller that leads no more (epoch 1, now 2)";
+        let error = means(403, "Forbidden", text);
+        assert_eq!(error, ReleaseError::Fenced(text.to_owned()));
+        assert_eq!(error.handling(), Handling::Stop);
     }
 
     #[rstest]

@@ -134,6 +134,13 @@ impl Writer {
         Self { clients, settings, inbox, clock, counters }
     }
 
+    /// Gives the leader's fencing number, which is known only once it leads.
+    #[must_use]
+    pub fn with_epoch(mut self, epoch: u64) -> Self {
+        self.settings.epoch = epoch;
+        self
+    }
+
     /// What it has done so far, also while it runs.
     #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
@@ -143,7 +150,7 @@ impl Writer {
     /// Writes until cancelled, then lets what is in flight end, each within its time-out.
     ///
     /// What waits at that moment is not written: whoever leads next decides it again.
-    /// Ends with an error when the control loop is gone.
+    /// Ends with an error when the control loop is gone or another leader has fenced it off.
     pub async fn run(
         self,
         actions: mpsc::Receiver<Action>,

@@ -125,6 +125,13 @@ const FAMILIES: &[Family] = &[
         samples: |now| alone(u64::from(now.view.synced)),
     },
     Family {
+        name: "tidegate_leader",
+        help: "1 while this process decides; of several controllers one does.",
+        kind: Kind::Gauge,
+        labels: &[],
+        samples: |now| alone(u64::from(now.view.leads)),
+    },
+    Family {
         name: "tidegate_view_timestamp_seconds",
         help: "When the control loop last published what it knows, in Unix time.",
         kind: Kind::Gauge,
@@ -158,6 +165,13 @@ const FAMILIES: &[Family] = &[
         kind: Kind::Counter,
         labels: &["outcome"],
         samples: |now| releases(&now.view),
+    },
+    Family {
+        name: "tidegate_gates_opened_by_others_total",
+        help: "Gates seen open that this process had not opened while it led: by an earlier leader's last writes, or by hand.",
+        kind: Kind::Counter,
+        labels: &[],
+        samples: |now| alone(now.view.totals.opened_by_others),
     },
     Family {
         name: "tidegate_release_patches_total",
@@ -476,6 +490,8 @@ mod tests {
         tidegate_build_info{version="0.1.0"} 1.0
         # TYPE tidegate_synced gauge
         tidegate_synced 1.0
+        # TYPE tidegate_leader gauge
+        tidegate_leader 0.0
         # TYPE tidegate_view_timestamp_seconds gauge
         tidegate_view_timestamp_seconds 1796067834.0
         # TYPE tidegate_loop_rounds_total counter
@@ -488,6 +504,8 @@ mod tests {
         tidegate_releases_total{outcome="gone"} 0.0
         tidegate_releases_total{outcome="refused"} 0.0
         tidegate_releases_total{outcome="released"} 0.0
+        # TYPE tidegate_gates_opened_by_others_total counter
+        tidegate_gates_opened_by_others_total 0.0
         # TYPE tidegate_release_patches_total counter
         tidegate_release_patches_total 3.0
         # TYPE tidegate_release_retries_total counter

@@ -39,6 +39,7 @@ impl View {
             revision: totals.rounds,
             time: now,
             synced: false,
+            leads: false,
             queues: queues
                 .iter()
                 .map(|queue| queue_row(engine, names, queue, &sums, now))

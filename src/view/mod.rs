@@ -39,6 +39,8 @@ pub struct View {
     pub time: Millis,
     /// All first lists are in: what is missing here does not exist.
     pub synced: bool,
+    /// This process decides; otherwise it only looks on.
+    pub leads: bool,
     /// Every queue that exists or is named by work, by name.
     pub queues: BTreeMap<Arc<str>, QueueRow>,
     /// Every group with a pod that has not ended, by namespace and name.
@@ -60,6 +62,9 @@ pub struct Totals {
     pub refused: u64,
     /// Pods that were gone when their release came.
     pub gone: u64,
+    /// Gates seen open, while this process led, that it had not opened: by an earlier
+    /// leader's last writes, or by hand.
+    pub opened_by_others: u64,
     /// Inputs taken from the inbox.
     pub inputs: u64,
     /// Rounds of the loop.

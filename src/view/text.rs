@@ -169,6 +169,9 @@ impl Names {
             Reason::ReleasesPaused(pause) => {
                 format!("releases are paused since {}: {}", time(pause.since), cause(pause))
             }
+            Reason::NextInLine => "its turn has come: the controller that leads, which is not the \
+                one that was asked, lets it go or says in an Event why it cannot"
+                .into(),
             Reason::NextRound => "about to be decided".into(),
         }
     }

@@ -127,8 +127,8 @@ impl Followed {
         }
         let (sender, inbox) = mpsc::channel(1_000);
         let cancel = CancellationToken::new();
-        let following =
-            clusters::run(Client::try_from(config)?, ClusterId(0), sender, cancel.clone());
+        let (client_of, never) = (Client::try_from(config)?, std::future::pending());
+        let following = clusters::run(client_of, ClusterId(0), sender, never, cancel.clone());
         let task = tokio::spawn(following);
         let mut followed =
             Self { client, inbox, told: Told::default(), cancel, task, cluster, proxy };

@@ -27,6 +27,7 @@ mod image;
 mod kinds;
 mod lifecycle;
 mod policy_gate;
+mod replicas;
 mod restart;
 mod rights;
 mod rotation;

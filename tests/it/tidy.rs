@@ -20,6 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("release", &["api", "quantity", "engine::action", "engine::event", "engine::model"]),
     ("report", &["api", "quantity", "view", "engine::reason", "engine::event"]),
     ("certs", &["api"]),
+    ("leader", &["api"]),
     ("runtime", &[]),
 ];
 

@@ -12,14 +12,13 @@ use kube::{Api, Error};
 
 use super::finding::Finding;
 use super::{Site, unreadable};
+use crate::api::names::LEASE;
 use crate::report::human;
 
 const CHECK: &str = "programs";
 const CLOCK: &str = "clock";
 /// Both Deployments of the chart.
 const DEPLOYMENTS: [&str; 2] = ["tidegate-controller", "tidegate-webhook"];
-/// The Lease of the controller that leads.
-const LEASE: &str = "tidegate-controller";
 /// Clocks that differ by no more than this are as good as equal.
 const SKEW: Duration = Duration::from_secs(5);
 

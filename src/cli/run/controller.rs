@@ -13,13 +13,16 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::Client;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
 use crate::api::names::{VERSION, VISIBILITY_GROUP};
 use crate::certs::{Home, Names, Pace, Resolver, files, inject, store};
 use crate::clusters;
 use crate::control::{self, Edges};
+use crate::engine::action::Action;
 use crate::engine::event::Input;
 use crate::engine::{ClusterId, Millis};
+use crate::leader::{self, Standing};
 use crate::manifests::names::{CONFIGURATION, VISIBILITY_SERVICE, WEBHOOK_SERVICE};
 use crate::release::{self, Clients, Settings, Writer};
 use crate::report::health::Health;
@@ -27,6 +30,7 @@ use crate::report::{frontproxy, metrics, serve, visibility};
 use crate::runtime::Supervisor;
 use crate::view::{self, Published};
 
+use super::leadership::{Leadership, known, leads};
 use super::{Common, clock, duration, listen, now};
 
 /// Inputs and actions that may wait between two rooms.
@@ -37,8 +41,6 @@ const DEAD_AFTER: Millis = 30_000;
 const HUB: ClusterId = ClusterId(0);
 /// How metrics call it.
 const HUB_NAME: &str = "hub";
-/// The leader's fencing number while there can be only one controller.
-const EPOCH: u64 = 1;
 
 /// The controller.
 #[derive(Clone, Debug, clap::Args)]
@@ -65,6 +67,8 @@ pub struct Args {
     /// mounted Secret.
     #[arg(long, default_value = "1h", value_parser = duration, value_name = "TIME")]
     ca_overlap: Duration,
+    #[command(flatten)]
+    leadership: Leadership,
 }
 
 /// Starts the controller's tasks. Returns what serves its certificate.
@@ -84,17 +88,14 @@ struct Core {
     counters: Arc<release::Counters>,
 }
 
-/// Watches, the loop and the writer, joined by two bounded channels.
+/// Election, watches, the loop and the writer, joined by bounded channels.
 async fn core(args: &Args, client: &Client, supervisor: &mut Supervisor) -> anyhow::Result<Core> {
     let (inputs, inbox) = mpsc::channel::<Input>(CHANNEL);
     let (actions, queue) = mpsc::channel(CHANNEL);
     let published = view::published();
     let heartbeat = Arc::new(AtomicI64::new(now()));
-    let writing = release::client(args.common.config().await?)?;
-    let clients = Clients { hub: writing.clone(), members: BTreeMap::from([(HUB, writing)]) };
-    let writer = Writer::new(clients, Settings::new(EPOCH), inputs.clone(), clock());
-    let counters = writer.counters();
-    supervisor.spawn("writer", writer.run(queue, supervisor.token()));
+    let (standing, idle) = elect(args, client, supervisor)?;
+    let counters = write(args, inputs.clone(), queue, &standing, idle, supervisor).await?;
     let edges = Edges {
         inbox,
         actions,
@@ -103,8 +104,59 @@ async fn core(args: &Args, client: &Client, supervisor: &mut Supervisor) -> anyh
         clock: clock(),
     };
     supervisor.spawn("control loop", control::run(edges, supervisor.token()));
-    supervisor.spawn("cluster", clusters::run(client.clone(), HUB, inputs, supervisor.token()));
+    let (client, stop) = (client.clone(), supervisor.token());
+    supervisor.spawn("cluster", async move {
+        // Who leads at once lists once.
+        if stop.run_until_cancelled(known(standing.clone())).await.is_none() {
+            return Ok(());
+        }
+        let leads = async move {
+            leads(standing).await;
+        };
+        clusters::run(client, HUB, inputs, leads, stop).await
+    });
     Ok(Core { published, heartbeat, counters })
+}
+
+/// Takes part in the election. What comes of it, and what to cancel when this process
+/// writes nothing more: only then the Lease is given back.
+fn elect(
+    args: &Args,
+    client: &Client,
+    supervisor: &mut Supervisor,
+) -> anyhow::Result<(watch::Receiver<Standing>, CancellationToken)> {
+    let (standing, receiver) = watch::channel(Standing::default());
+    let settings = args.leadership.settings(&args.common.namespace)?;
+    let idle = CancellationToken::new();
+    let wait = idle.clone().cancelled_owned();
+    let taking_part = leader::run(client.clone(), settings, standing, supervisor.token(), wait);
+    supervisor.spawn("leader", taking_part);
+    Ok((receiver, idle))
+}
+
+/// The writer, which begins when this process leads.
+async fn write(
+    args: &Args,
+    inputs: mpsc::Sender<Input>,
+    actions: mpsc::Receiver<Action>,
+    standing: &watch::Receiver<Standing>,
+    idle: CancellationToken,
+    supervisor: &mut Supervisor,
+) -> anyhow::Result<Arc<release::Counters>> {
+    let client = release::client(args.common.config().await?)?;
+    let clients = Clients { hub: client.clone(), members: BTreeMap::from([(HUB, client)]) };
+    let settings = Settings { instance: args.leadership.pod_name(), ..Settings::new(0) };
+    let writer = Writer::new(clients, settings, inputs, clock());
+    let counters = writer.counters();
+    let (leads, stop) = (leads(standing.clone()), supervisor.token());
+    supervisor.spawn("writer", async move {
+        let _idle = idle.drop_guard();
+        match stop.run_until_cancelled(leads).await {
+            Some(epoch) => writer.with_epoch(epoch).run(actions, stop).await,
+            None => Ok(()),
+        }
+    });
+    Ok(counters)
 }
 
 /// The aggregated API, metrics and health.

@@ -153,6 +153,13 @@ impl Translator {
         std::mem::take(&mut self.out)
     }
 
+    /// Forgets that the lists were complete, and nothing else: all of them will begin again,
+    /// and when they are done [`Event::Synced`] is said once more.
+    pub fn start_again(&mut self) {
+        self.lists = Lists::default();
+        self.start = Start::Listing;
+    }
+
     /// Owners to be read at `now`: failed look-ups whose wait is over, then, of
     /// groups that wait, the owner at the top of each chain in turn. There a label may
     /// be changed, an adoption seen, or a right have been granted.

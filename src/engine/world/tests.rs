@@ -40,7 +40,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     ]
 }
 
-/// `None` decides.
+/// `None` decides, after a rehearsal.
 fn step() -> impl Strategy<Value = Option<Event>> {
     let pod = || (1u128..8).prop_map(Uid);
     let queue = (1u32..4, prop::option::of(1u32..4), 0i128..4_000, prop::option::of(1u64..5))
@@ -189,7 +189,12 @@ proptest! {
         engine.apply(0, Event::Synced(HERE));
         for (now, step) in (0..).zip(steps) {
             match step {
-                None => drop(engine.decide(10)),
+                None => {
+                    engine.rehearse(10);
+                    check_charges(&engine);
+                    check_places(&engine);
+                    engine.decide(10);
+                }
                 Some(event) => {
                     if let Event::PodChanged(_, config) = &event {
                         announce(&mut engine, config.group);

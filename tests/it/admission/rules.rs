@@ -56,7 +56,8 @@ async fn all_rules(ns: &str) -> Result<()> {
     nodes_are_named_by_nobody_else(ns).await.context("nodeName")?;
     waiting_pods_do_not_grow(ns).await.context("resize")?;
     queues_need_the_right_to_use_them(ns).await.context("use")?;
-    our_own_namespaces_are_left_alone().await.context("exclusions")
+    our_own_namespaces_are_left_alone().await.context("exclusions")?;
+    releases_are_of_the_leader(ns).await.context("epochs")
 }
 
 /// The apiserver takes new policies in after a moment.
@@ -158,6 +159,35 @@ async fn released_once_the_rest_is_free(ns: &str) -> Result<()> {
     let again = json!({"metadata": {"annotations": {"tidegate.dev/released": "other"}}});
     ensure!(refusal(pods.merge("free", again).await)?.contains(MARKERS));
     Ok(())
+}
+
+/// Who leads no more lets nothing go, whatever rights it has; without a number to compare
+/// with everybody may, and so may a person who opens a gate by hand.
+async fn releases_are_of_the_leader(ns: &str) -> Result<()> {
+    let (pods, releaser) = (Pods::of(&ann(), ns).await?, Pods::of(&releaser(), ns).await?);
+    let number = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"epoch": "5"},
+        "metadata": {"name": "tidegate-epoch", "namespace": OURS}});
+    let release = |epoch: &str| {
+        let mut release = open();
+        release["metadata"] =
+            json!({"annotations": {"tidegate.dev/released": "{}", "tidegate.dev/epoch": epoch}});
+        Patch::Strategic(release)
+    };
+    pods.create(pod("current", &json!({}))).await?;
+    pods.create(pod("by-hand", &json!({}))).await?;
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    releaser.0.patch("current", &dry, &release("1")).await?;
+    apply(std::slice::from_ref(&number)).await?;
+    let told = wait::for_some("an earlier epoch is refused", wait::SOON, async || {
+        Ok(refusal(releaser.0.patch("current", &dry, &release("4")).await).ok())
+    })
+    .await?;
+    ensure!(told.contains("leads no more (epoch 4, now 5)"), "{told}");
+    refusal(releaser.0.patch("current", &dry, &release("five")).await)?;
+    let opened = releaser.0.patch("current", &PatchParams::default(), &release("5")).await?;
+    assert_eq!(gates(&opened), [""; 0]);
+    assert_eq!(gates(&releaser.strategic("by-hand", open()).await?), [""; 0]);
+    delete(&[number]).await
 }
 
 async fn markers_stay(ns: &str) -> Result<()> {

@@ -11,6 +11,7 @@ pub mod operators;
 pub mod process;
 pub mod proxy;
 pub mod record;
+pub mod replicas;
 pub mod storm;
 pub mod tidegate;
 pub mod tls;

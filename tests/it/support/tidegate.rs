@@ -6,18 +6,26 @@
 //! chart's webhook configuration and APIService are used as they are.
 
 use std::{
+    collections::hash_map::RandomState,
     fs,
+    hash::{BuildHasher as _, Hasher as _},
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
     ops::Deref,
-    os::unix::fs::symlink,
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::{
+            fs::symlink,
+            net::{SocketAddr, UnixListener},
+        },
+    },
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Mutex, OnceLock},
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use k8s_openapi::{
     api::{
         admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration},
@@ -41,6 +49,25 @@ pub const NAMESPACE: &str = "tidegate-system";
 const LOG: &str = if cfg!(debug_assertions) { "--log=info,tidegate=debug" } else { "--log=info" };
 /// Release and name prefix.
 pub const RELEASE: &str = "tidegate";
+
+/// Election of a controller that nobody else wants to replace.
+const PATIENT: [&str; 2] =
+    ["--leader-elect-lease-duration=10m", "--leader-elect-renew-deadline=9m"];
+
+/// One of several controllers.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    /// Name of its pod and of its log.
+    pub name: String,
+    /// How it reaches the apiserver.
+    pub server: String,
+    /// Port of the aggregated API.
+    pub visibility: u16,
+    /// Port of metrics and health.
+    pub health: u16,
+    /// Further flags.
+    pub flags: Vec<String>,
+}
 
 /// How the chart is installed.
 #[derive(Clone, Debug, Default)]
@@ -198,7 +225,8 @@ impl Tidegate {
         Ok(serde_yaml::from_multiple(&text)?)
     }
 
-    /// Starts the controller with its ServiceAccount's token.
+    /// Starts the controller with its ServiceAccount's token. It is always of the same pod, so
+    /// that it takes over from the one before at once, and no slow machine makes it stop.
     pub async fn start_controller(&self) -> Result<()> {
         self.start_controller_at(self.cluster.url(), &[]).await
     }
@@ -210,23 +238,40 @@ impl Tidegate {
 
     /// The same with something between it and the apiserver.
     pub async fn start_controller_at(&self, server: &str, further: &[&str]) -> Result<()> {
+        let replica = Replica {
+            name: "controller".to_owned(),
+            server: server.to_owned(),
+            visibility: self.ports.visibility,
+            health: self.ports.health,
+            flags: PATIENT.iter().chain(further).map(|&flag| flag.to_owned()).collect(),
+        };
+        let process = self.start_replica(&replica).await?;
+        self.lock().controller = Some(process);
+        Ok(())
+    }
+
+    /// Starts one of several controllers with their ServiceAccount's token.
+    pub async fn start_replica(&self, replica: &Replica) -> Result<Process> {
         let kubeconfig = self.account_kubeconfig(NAMESPACE, "tidegate-controller").await?;
-        let text = fs::read_to_string(&kubeconfig)?.replace(self.cluster.url(), server);
+        let text = fs::read_to_string(&kubeconfig)?.replace(self.cluster.url(), &replica.server);
         fs::write(&kubeconfig, text)?;
         let args = [
             "run".to_owned(),
             "controller".to_owned(),
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--namespace={NAMESPACE}"),
-            format!("--visibility-listen=127.0.0.1:{}", self.ports.visibility),
-            format!("--health-listen=127.0.0.1:{}", self.ports.health),
+            format!("--visibility-listen=127.0.0.1:{}", replica.visibility),
+            format!("--health-listen=127.0.0.1:{}", replica.health),
+            format!("--pod-name={}", replica.name),
             LOG.to_owned(),
         ];
         let mut command = Command::new(program());
-        command.args(args).args(further);
-        let process = Process::start("controller", &command, &self.dir)?;
-        self.lock().controller = Some(process);
-        Ok(())
+        Process::start(&replica.name, command.args(args).args(&replica.flags), &self.dir)
+    }
+
+    /// Where the aggregated API's Service leads.
+    pub fn visibility_port(&self) -> u16 {
+        self.ports.visibility
     }
 
     /// Starts the webhook with its ServiceAccount's token and the mounted Secret.
@@ -273,8 +318,10 @@ impl Tidegate {
             format!("--listen=127.0.0.1:{}", self.ports.webhook),
             format!("--visibility-listen=127.0.0.1:{}", self.ports.visibility),
             format!("--health-listen=127.0.0.1:{}", self.ports.health),
+            "--pod-name=controller".to_owned(),
         ];
-        Process::start("all", Command::new(program()).args(args), &self.dir)
+        let mut command = Command::new(program());
+        Process::start("all", command.args(args).args(PATIENT), &self.dir)
     }
 
     /// Kills the controller and starts it again; it has to read everything anew.
@@ -317,19 +364,7 @@ impl Tidegate {
 
     /// Status and body of `GET path` at the controller's port for metrics and health.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
-        let request = format!("GET {path} HTTP/1.0\r\n\r\n");
-        let address = ("127.0.0.1", self.ports.health);
-        let answer = tokio::task::spawn_blocking(move || -> Result<String> {
-            let mut socket = TcpStream::connect(address)?;
-            socket.write_all(request.as_bytes())?;
-            let mut answer = String::new();
-            socket.read_to_string(&mut answer)?;
-            Ok(answer)
-        });
-        let answer = answer.await??;
-        let (head, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
-        let code = head.split(' ').nth(1).context("no status")?.parse()?;
-        Ok((code, body.to_owned()))
+        get(self.ports.health, path).await
     }
 
     /// Waits until the controller has read the cluster.
@@ -353,8 +388,13 @@ impl Tidegate {
         cli(self.cluster.kubeconfig(), args).await
     }
 
-    /// Waits until pods are gated and the visibility API answers.
+    /// Waits until pods are gated, the controller decides and the visibility API answers.
     pub async fn ready(&self) -> Result<()> {
+        wait::until("the controller leads", wait::START, async || {
+            self.check()?;
+            Ok(self.get("/metrics").await?.1.contains("\ntidegate_leader 1.0\n"))
+        })
+        .await?;
         let client = self.cluster.client().await?;
         wait::until("the webhook configurations have their bundle", wait::START, async || {
             self.check()?;
@@ -483,6 +523,22 @@ pub fn mount(mounted: &Path, data: impl Iterator<Item = (String, Vec<u8>)>) -> R
     Ok(())
 }
 
+/// Status and body of `GET path` at a port of this machine, without TLS.
+pub async fn get(port: u16, path: &str) -> Result<(u16, String)> {
+    let request = format!("GET {path} HTTP/1.0\r\n\r\n");
+    let answer = tokio::task::spawn_blocking(move || -> Result<String> {
+        let mut socket = TcpStream::connect(("127.0.0.1", port))?;
+        socket.write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer)?;
+        Ok(answer)
+    });
+    let answer = answer.await??;
+    let (head, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
+    let code = head.split(' ').nth(1).context("no status")?.parse()?;
+    Ok((code, body.to_owned()))
+}
+
 /// What a program printed and how it ended.
 #[derive(Clone, Debug)]
 pub struct Output {
@@ -561,9 +617,20 @@ pub fn tool(name: &str) -> Result<Command> {
     Ok(command)
 }
 
-/// A port that was free a moment ago.
+/// A port that no other test process takes, nor an outgoing connection: below the ephemeral
+/// ones and held by a name as the test clusters hold theirs.
 pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    static HELD: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+    for _ in 0..2_000 {
+        let port = 20_000 + u16::try_from(RandomState::new().build_hasher().finish() % 12_000)?;
+        let name = SocketAddr::from_abstract_name(format!("tidegate-port-{port}"))?;
+        let Ok(held) = UnixListener::bind_addr(&name) else { continue };
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            HELD.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(held);
+            return Ok(port);
+        }
+    }
+    bail!("no free port")
 }
 
 /// How long a pod may take to be let go once it may.

@@ -194,6 +194,7 @@ impl Mirror {
             Input::Name(name) => self.name(name),
             Input::Event(event) => self.event(event),
             Input::Refusal(..) => panic!("only the writer tells of refusals"),
+            Input::Lead(_) => panic!("only the follower says who leads"),
         }
     }
 

@@ -281,6 +281,25 @@ fn synced_is_said_once_after_all_first_lists() {
 }
 
 #[test]
+fn after_a_start_again_all_is_listed_anew_and_only_what_changed_is_told() {
+    let mut bench = bench_before_pods();
+    bench.list(Watch::ManagedPods, vec![listed(&pod("stays")), listed(&pod("opened"))]);
+    assert_eq!(bench.mirror.synced, 1);
+    let told = bench.pods();
+    bench.translator.start_again();
+    bench.list(Watch::Namespaces, vec![seen_namespace(&namespace("ns").managed().queue("house"))]);
+    bench.list(Watch::Nodes, vec![seen_node(&node("n1"))]);
+    bench.list(Watch::OtherPods, vec![]);
+    bench.list(Watch::Queues, vec![seen_queue(&queue("house"))]);
+    assert_eq!((bench.mirror.synced, bench.pods()), (1, told));
+    let opened = pod("opened").released("house", "Pod/opened").on("n1");
+    bench.list(Watch::ManagedPods, vec![listed(&opened)]);
+    assert_eq!(bench.mirror.synced, 2);
+    assert_eq!(bench.pods().len(), 1, "{:?}", bench.pods());
+    assert!(bench.pods().iter().all(|pod| pod.starts_with("ns/opened: Bound")));
+}
+
+#[test]
 fn a_queue_is_closed_to_namespaces_that_it_does_not_select() {
     let mut bench = Bench::furnished();
     bench.managed(&pod("p").queue("a"));
