@@ -150,9 +150,11 @@ async fn every_right_of_our_accounts_is_used_and_none_is_missing() -> Result<()>
                 .filter(|right| !seen.iter().any(|request| right.is_used_by(request)))
                 .collect();
             ensure!(unused.is_empty(), "never used: {unused:#?}");
-            // An apiserver that was just started does not know every rule yet.
+            // An apiserver that was just started does not know every rule yet. Owners are
+            // asked for whatever they are; a read that is granted is seen used above.
             let allowed: BTreeSet<_> = seen.iter().filter(|it| it.allowed).map(kind).collect();
-            let refused: Vec<_> = seen.iter().filter(|it| !allowed.contains(&kind(it))).collect();
+            let wanted = |it: &&Request| it.verb != "get" && !allowed.contains(&kind(it));
+            let refused: Vec<_> = seen.iter().filter(wanted).collect();
             ensure!(refused.is_empty(), "refused: {refused:#?}");
             Ok(true)
         })
