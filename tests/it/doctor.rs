@@ -81,7 +81,10 @@ async fn put_back(all: &Api<DynamicObject>, mut object: DynamicObject) -> Result
     for webhook in webhooks.into_iter().flatten() {
         webhook["clientConfig"].as_object_mut().context("no client")?.remove("caBundle");
     }
+    let whole = Patch::Merge(object.data.clone());
     all.patch(&name, &PatchParams::apply("helm").force(), &Patch::Apply(object)).await?;
+    // What somebody else had put into a set is still there.
+    all.patch(&name, &PatchParams::default(), &whole).await?;
     Ok(())
 }
 
