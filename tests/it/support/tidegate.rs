@@ -252,8 +252,10 @@ impl Tidegate {
 
     /// Starts one of several controllers with their ServiceAccount's token.
     pub async fn start_replica(&self, replica: &Replica) -> Result<Process> {
-        let kubeconfig = self.account_kubeconfig(NAMESPACE, "tidegate-controller").await?;
-        let text = fs::read_to_string(&kubeconfig)?.replace(self.cluster.url(), &replica.server);
+        let account = self.account_kubeconfig(NAMESPACE, "tidegate-controller").await?;
+        let text = fs::read_to_string(account)?.replace(self.cluster.url(), &replica.server);
+        // Its own: another replica that starts may be reading the account's.
+        let kubeconfig = self.dir.join(format!("{}.kubeconfig", replica.name));
         fs::write(&kubeconfig, text)?;
         let args = [
             "run".to_owned(),
