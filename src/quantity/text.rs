@@ -137,7 +137,7 @@ pub fn format(resource: &str, units: i128) -> String {
     text
 }
 
-/// Amounts that stand side by side, as [`format`] writes them but all with one suffix:
+/// Amounts that stand side by side, as [`format()`] writes them but all with one suffix:
 /// `2500m` beside `2000m`, `1536Mi` beside `1024Mi`. Where none is exact for all
 /// (`1500M` beside `1Gi`) each has its own.
 #[must_use]
