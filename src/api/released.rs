@@ -18,9 +18,6 @@ pub struct Released {
     pub root: String,
     /// How many pods start together.
     pub size: u32,
-    /// What the size was taken from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub evidence: Option<String>,
     /// When it was decided (RFC 3339).
     pub time: String,
     /// Number of the decision in the process that took it.

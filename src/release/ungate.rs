@@ -88,7 +88,6 @@ fn annotation(release: &Release) -> String {
         group: release.group.to_string(),
         root: release.root.to_string(),
         size: release.size,
-        evidence: None,
         time: rfc3339(release.time),
         decision: release.decision,
     };
