@@ -189,7 +189,9 @@ fn hindrance(pod: &Pod) -> Option<Arc<str>> {
     }
     let conditions = pod.status.as_ref()?.conditions.iter().flatten();
     let scheduled = conditions.into_iter().find(|condition| condition.type_ == "PodScheduled")?;
-    let said = scheduled.message.as_deref().filter(|_| scheduled.status == "False")?;
+    // Until the scheduler has looked again, the condition still speaks of gates that are gone.
+    let stale = scheduled.reason.as_deref() == Some("SchedulingGated");
+    let said = scheduled.message.as_deref().filter(|_| scheduled.status == "False" && !stale)?;
     Some(said.chars().take(MESSAGE_SHOWN).collect::<String>().into())
 }
 
