@@ -400,9 +400,9 @@ fn what_keeps_a_pod_from_a_node_is_told_until_it_has_one() {
     let open = pod("a").released("house", "Pod/a");
     bench.managed(&open);
     assert_eq!(said(&bench), [""; 0], "no scheduler has said anything");
-    let gated = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+    let stale = json!([{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
         "message": "Scheduling is blocked due to non-empty scheduling gates"}]);
-    bench.managed(&open.clone().set("/status/conditions", gated));
+    bench.managed(&open.clone().set("/status/conditions", stale));
     assert_eq!(said(&bench), [""; 0], "no scheduler has looked since the gate went");
     bench.managed(&open.clone().set("/status/conditions", condition("False")));
     assert_eq!(said(&bench), ["0/3 nodes are available"]);
