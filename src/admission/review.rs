@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use json_patch::Patch;
 use k8s_openapi::ByteString;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 /// The only version of the envelope we speak.
@@ -66,8 +66,18 @@ pub struct Request<T> {
     pub user_info: UserInfo,
     /// The object as it would be stored; absent on DELETE.
     pub object: Option<T>,
-    /// The object as it is stored; absent on CREATE.
+    /// The object as it is stored; absent on CREATE, and when it cannot be read as `T`: what
+    /// another version stored must not keep anybody from mending or deleting it.
+    #[serde(default, deserialize_with = "if_readable")]
     pub old_object: Option<T>,
+}
+
+fn if_readable<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    Ok(serde_json::from_value(Value::deserialize(deserializer)?).ok())
 }
 
 /// What a request does to its object.

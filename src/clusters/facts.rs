@@ -117,8 +117,8 @@ pub struct QueueFacts {
     pub hold: bool,
     /// Pods that may wait.
     pub max_pending: Option<u64>,
-    /// Something written has no meaning.
-    pub malformed: bool,
+    /// Why something written has no meaning to this version.
+    pub malformed: Option<Arc<str>>,
     /// Whose work may use it.
     pub access: Access,
 }

@@ -10,7 +10,7 @@ use kube::api::DynamicObject;
 
 use crate::api::names;
 use crate::api::released::Released;
-use crate::api::v1alpha1::{self, QueueSpec, Resources, Stop};
+use crate::api::v1alpha1::{self, Resources, Stop, StoredQueue};
 use crate::engine::{Millis, Order, Uid};
 use crate::grouping::{self, Metadata, ObjectKey, Owner};
 use crate::quantity;
@@ -77,20 +77,24 @@ fn offered(amounts: &BTreeMap<String, Text>) -> BTreeMap<String, i128> {
 /// Keeps a queue's configuration. A queue that cannot be read is malformed, never absent.
 #[must_use]
 pub fn queue(queue: &DynamicObject) -> QueueFacts {
-    let written = queue.data.get("spec").cloned().unwrap_or_default();
-    let spec = serde_json::from_value::<QueueSpec>(written);
-    let broken = spec.is_err();
-    let spec = spec.unwrap_or_default();
-    let (guaranteed, limit) = (amounts(&spec.guaranteed), amounts(&spec.limit));
+    let StoredQueue { queue, unreadable } = v1alpha1::read_queue(queue.clone());
+    let (metadata, spec) = (queue.metadata, queue.spec);
+    let mut malformed = unreadable;
+    let mut units = |field: &str, written: &Resources| {
+        amounts(written).unwrap_or_else(|name| {
+            malformed.get_or_insert_with(|| format!("spec.{field}.{name} is no amount"));
+            BTreeMap::new()
+        })
+    };
     QueueFacts {
-        name: text(queue.metadata.name.as_ref()),
-        uid: text(queue.metadata.uid.as_ref()),
-        generation: queue.metadata.generation.unwrap_or(0),
+        name: text(metadata.name.as_ref()),
+        uid: text(metadata.uid.as_ref()),
+        generation: metadata.generation.unwrap_or(0),
         parent: spec.parent.as_deref().map(Arc::from),
         weight: u32::try_from(spec.weight.max(1)).unwrap_or(u32::MAX),
-        malformed: broken || guaranteed.is_none() || limit.is_none(),
-        guaranteed: guaranteed.unwrap_or_default(),
-        limit: limit.unwrap_or_default(),
+        guaranteed: units("guaranteed", &spec.guaranteed),
+        limit: units("limit", &spec.limit),
+        malformed: malformed.map(Arc::from),
         order: match spec.order {
             v1alpha1::Order::BestEffort => Order::BestEffort,
             v1alpha1::Order::Strict => Order::Strict,
@@ -107,13 +111,13 @@ pub fn queue(queue: &DynamicObject) -> QueueFacts {
     }
 }
 
-/// Amounts rounded down; `None` when one is no quantity or negative.
-fn amounts(written: &Resources) -> Option<BTreeMap<String, i128>> {
-    let units = |(name, amount): (&String, &v1alpha1::Amount)| {
-        let amount = quantity::parse(&amount.0).ok().filter(|amount| !amount.is_negative())?;
-        Some((name.clone(), amount.engine_units_floor(name)))
-    };
-    written.iter().map(units).collect()
+/// Amounts rounded down; or the resource whose amount is no quantity or negative.
+fn amounts(written: &Resources) -> Result<BTreeMap<String, i128>, &str> {
+    let units = written.iter().map(|(name, amount)| {
+        let amount = quantity::parse(&amount.0).ok().filter(|amount| !amount.is_negative());
+        Ok((name.clone(), amount.ok_or(name.as_str())?.engine_units_floor(name)))
+    });
+    units.collect()
 }
 
 /// Keeps a pod's cost, standing, marks and owner.

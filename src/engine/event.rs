@@ -89,7 +89,7 @@ pub struct QueueConfig {
     pub order: Order,
     /// Nothing may start.
     pub hold: bool,
-    /// Written amounts that have no meaning: the queue stays closed.
+    /// Something written has no meaning: the queue stays closed.
     pub malformed: bool,
     /// Pods that may wait here and below before the backlog is full, at least 1.
     pub max_pending: Option<u64>,

@@ -16,7 +16,7 @@ pub enum Reason {
     UnknownQueue(QueueId),
     /// The named queue may not be used from here.
     QueueForbidden(QueueId, Forbidden),
-    /// The queue or one above it has an unknown parent, a cycle or a malformed amount.
+    /// The queue or one above it has an unknown parent, a cycle or something that cannot be read.
     QueueInvalid(QueueId),
     /// The queue or one above it is stopped.
     QueueStopped(QueueId),

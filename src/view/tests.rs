@@ -62,7 +62,7 @@ fn every_reason_is_a_sentence_with_its_numbers_and_says_what_would_end_it() {
     UnknownQueue: queue "research" does not exist | create queue "research" or name another one
     NamespaceNotAllowed: queue "research" may not be used from this namespace (spec.namespaces) | name a queue that is open to it, or ask whoever owns the queue
     PriorityClassNotAllowed: queue "research" does not list its priority class (spec.priorityClasses) | name a queue that is open to it, or ask whoever owns the queue
-    QueueInvalid: queue "research" has an unknown parent, is in a cycle of parents or has a malformed amount | see the conditions of queue "research" and of those above it
+    QueueInvalid: queue "research" has an unknown parent, is in a cycle of parents or has something in it that cannot be read | see the conditions of queue "research" and of those above it
     QueueStopped: queue "research" is stopped (spec.stop: Hold) | -
     WaitingForMembers: 2 of the 3 pods that must start together have arrived | starts when its other pods are created; tidegate.dev/min-count says how many
     Settling: all its pods must start together and some may still arrive | -

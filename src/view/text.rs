@@ -132,7 +132,7 @@ impl Names {
             }
             Reason::QueueForbidden(queue, why) => self.forbidden(*queue, *why),
             Reason::QueueInvalid(queue) => format!(
-                "queue {:?} has an unknown parent, is in a cycle of parents or has a malformed amount",
+                "queue {:?} has an unknown parent, is in a cycle of parents or has something in it that cannot be read",
                 self.queue_name(*queue)
             ),
             Reason::QueueStopped(queue) => {

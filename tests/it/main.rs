@@ -26,6 +26,7 @@ mod fuzz;
 mod image;
 mod kinds;
 mod lifecycle;
+mod newer;
 mod policy_gate;
 mod replicas;
 mod restart;

@@ -69,7 +69,7 @@ fn guaranteed_within_limit() -> Rule {
         .message("a queue cannot be its own parent: name another queue, or leave parent out")
 )]
 #[x_kube(validation = guaranteed_within_limit())]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct QueueSpec {
     /// The queue above this one. Absent: directly under the root of the tree.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -113,7 +113,7 @@ fn one() -> i64 {
 /// How much may wait in a queue and below it. About: pods that are created while the
 /// controller takes notice still come in.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct MaxPending {
     /// Pods. When so many wait, new ones of those who have pods waiting are refused, until
     /// a tenth of them has gone.
@@ -143,7 +143,7 @@ pub enum Stop {
 
 /// Selects namespaces by their labels, as everywhere in Kubernetes.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
     /// Labels that must all be there with these values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -157,7 +157,6 @@ pub struct LabelSelector {
 
 /// One requirement on a label.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
 pub struct LabelSelectorRequirement {
     /// The label's key.
     #[schemars(length(min = 1, max = 317))]

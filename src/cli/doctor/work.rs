@@ -85,7 +85,7 @@ async fn namespaces(site: &Site) -> Finding {
         Err(error) => return unreadable(NAMESPACES, "namespaces", &error),
     };
     let queues: Api<Queue> = Api::all(site.client.clone());
-    let queues = match queues.list(&ListParams::default()).await {
+    let queues = match queues.list_metadata(&ListParams::default()).await {
         Ok(list) => list.iter().map(ResourceExt::name_any).collect(),
         Err(error) => return unreadable(NAMESPACES, "queues", &error),
     };

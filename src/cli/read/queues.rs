@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::Args;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::{Client, Error, ResourceExt};
 
 use crate::api::names::GROUP;
-use crate::api::v1alpha1::{Queue, QueueStatus, Resources};
+use crate::api::v1alpha1::{Queue, QueueStatus, Resources, read_queue};
 use crate::cli::output::{Format, Printed, Table, machine, or_none};
 use crate::cli::{Connect, Failure};
 use crate::report::visibility::objects::Group;
@@ -41,14 +41,17 @@ pub(super) async fn show(
     format: Format,
     now: i64,
 ) -> Result<Printed, Failure> {
-    let queues = read(client, name).await?;
+    let stored = read(client, name).await?;
+    let none = stored.is_empty().then(|| "There are no queues yet.".to_owned());
     let out = match format {
-        Format::Table | Format::Wide => table(&queues, format == Format::Wide, now),
-        Format::Name => queues.iter().map(reference).collect(),
-        Format::Json | Format::Yaml => machine(&queues, name.is_some(), format)?,
+        Format::Table | Format::Wide => {
+            let queues: Vec<_> = stored.into_iter().map(|it| read_queue(it).queue).collect();
+            table(&queues, format == Format::Wide, now)
+        }
+        Format::Name => stored.iter().map(reference).collect(),
+        Format::Json | Format::Yaml => machine(&stored, name.is_some(), format)?,
     };
-    let note = queues.is_empty().then(|| "There are no queues yet.".to_owned());
-    Ok(Printed { out, note, ..Printed::default() })
+    Ok(Printed { out, note: none, ..Printed::default() })
 }
 
 /// A queue and those below it, as far as whoever asks may read queues.
@@ -62,9 +65,11 @@ pub struct Family {
 
 /// Reads which queues are below one.
 pub async fn family(client: &Client, name: &str) -> Result<Family, Failure> {
-    let api: Api<Queue> = Api::all(client.clone());
-    let (below, exists) = match api.list(&ListParams::default()).await {
-        Ok(list) => (below(&list.items, name), Some(list.iter().any(|q| q.name_any() == name))),
+    let (below, exists) = match api(client.clone()).list(&ListParams::default()).await {
+        Ok(list) => {
+            let queues: Vec<_> = list.items.into_iter().map(|it| read_queue(it).queue).collect();
+            (below(&queues, name), Some(queues.iter().any(|q| q.name_any() == name)))
+        }
         Err(Error::Api(status)) if status.code == 403 => (BTreeSet::new(), None),
         Err(error) => return Err(meaning(&error, None)),
     };
@@ -122,8 +127,13 @@ fn no_queue(name: &str) -> Failure {
     Failure::NotFound(format!("there is no queue {name:?}"))
 }
 
-async fn read(client: Client, name: Option<&str>) -> Result<Vec<Queue>, Failure> {
-    let api: Api<Queue> = Api::all(client);
+/// Without a type: one queue that this version cannot read must not hide the others.
+fn api(client: Client) -> Api<DynamicObject> {
+    Api::all_with(client, &ApiResource::erase::<Queue>(&()))
+}
+
+async fn read(client: Client, name: Option<&str>) -> Result<Vec<DynamicObject>, Failure> {
+    let api = api(client);
     let found = match name {
         Some(name) => api.get(name).await.map(|queue| vec![queue]),
         None => api.list(&ListParams::default()).await.map(|list| list.items),
@@ -148,7 +158,7 @@ fn meaning(error: &Error, name: Option<&str>) -> Failure {
     }
 }
 
-fn reference(queue: &Queue) -> String {
+fn reference(queue: &DynamicObject) -> String {
     format!("queue.{GROUP}/{}\n", queue.name_any())
 }
 

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::server::{Limits, Service};
 use crate::admission::{Backlogs, Exempt, QueueTree, Queues, server};
-use crate::api::v1alpha1::Queue;
+use crate::api::v1alpha1::{Queue, StoredQueue, read_queue};
 use crate::certs::{Resolver, files};
 use crate::manifests::Values;
 use crate::runtime::Supervisor;
@@ -71,28 +73,42 @@ pub fn serve(
     Ok(())
 }
 
-/// Keeps the webhook's view of the queues fresh, until cancelled.
+/// Keeps the webhook's view of the queues fresh, until cancelled. Read without a type: one
+/// queue that this version cannot read must not hide the others.
 async fn watch_queues(
     client: Client,
     queues: Queues,
     backlogs: Backlogs,
     stop: CancellationToken,
 ) -> Result<(), Infallible> {
-    let (store, writer) = reflector::store::<Queue>();
-    let watch = watcher(Api::<Queue>::all(client), watcher::Config::default());
+    let kind = ApiResource::erase::<Queue>(&());
+    let api = Api::<DynamicObject>::all_with(client, &kind);
+    let writer = Writer::new(kind);
+    let store = writer.as_reader();
+    let watch = watcher(api, watcher::Config::default());
     let mut events = reflector(writer, watch.default_backoff()).boxed();
     loop {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             event = events.next() => match event {
                 Some(Ok(watcher::Event::Init | watcher::Event::InitApply(_))) | None => {}
-                Some(Ok(_)) => {
-                    let all = store.state();
-                    backlogs.observe(all.iter().map(AsRef::as_ref), Instant::now());
-                    queues.store(Some(Arc::new(all.iter().map(AsRef::as_ref).collect::<QueueTree>())));
-                }
+                Some(Ok(_)) => show(&store.state(), &queues, &backlogs),
                 Some(Err(error)) => tracing::warn!(%error, "queue watch failed"),
             },
         }
     }
+}
+
+/// Shows all queues, each as far as it can be read, to those who answer reviews.
+fn show(stored: &[Arc<DynamicObject>], queues: &Queues, backlogs: &Backlogs) {
+    let read = |object: &Arc<DynamicObject>| {
+        let StoredQueue { queue, unreadable } = read_queue(DynamicObject::clone(object));
+        if let Some(why) = unreadable {
+            tracing::debug!(queue = %queue.name_any(), why, "queue_unreadable");
+        }
+        queue
+    };
+    let all: Vec<Queue> = stored.iter().map(read).collect();
+    backlogs.observe(all.iter(), Instant::now());
+    queues.store(Some(Arc::new(all.iter().collect::<QueueTree>())));
 }

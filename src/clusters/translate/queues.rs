@@ -28,6 +28,9 @@ impl Queues {
         if self.table.get(&facts.name) == Some(&facts) {
             return false;
         }
+        if let Some(why) = &facts.malformed {
+            tracing::warn!(queue = %facts.name, why = %why, "queue_unreadable");
+        }
         let id = self.names.id(&facts.name, true, out);
         let object = Some((Arc::clone(&facts.uid), facts.generation));
         let name = QueueName { name: Arc::clone(&facts.name), object };
@@ -39,7 +42,7 @@ impl Queues {
             limit: resources.vector(&facts.limit, out),
             order: facts.order,
             hold: facts.hold,
-            malformed: facts.malformed,
+            malformed: facts.malformed.is_some(),
             max_pending: facts.max_pending,
         };
         out.push(Input::Event(Event::QueueChanged(id, config)));

@@ -14,7 +14,10 @@ use tidegate::admission::server::{
 };
 use tidegate::admission::{Backlogs, Exempt, QueueTree, Queues};
 use tidegate::api::names::{GATE, LABEL_MANAGED, USER_DAEMON_SET_CONTROLLER};
-use tidegate::api::{released::Released, v1alpha1::Queue};
+use tidegate::api::{
+    released::Released,
+    v1alpha1::{Queue, StoredQueue, read_queue},
+};
 use tidegate::clusters::facts::Stage;
 use tidegate::clusters::strip;
 use tidegate::grouping::{
@@ -131,6 +134,9 @@ pub fn queue(input: &[u8]) {
         for units in facts.guaranteed.values().chain(facts.limit.values()) {
             assert!((0..MOST_UNITS).contains(units), "{units}");
         }
+        let StoredQueue { queue, unreadable } = read_queue(object);
+        assert!(unreadable.is_none() || facts.malformed.is_some());
+        assert_eq!(queue.metadata.name.as_deref().unwrap_or_default(), &*facts.name);
     }
     if let Ok(queue) = serde_json::from_slice::<Queue>(input) {
         drop([&queue].into_iter().collect::<QueueTree>());

@@ -45,6 +45,14 @@ fn create(name: &str, spec: &Value) -> Result<(), String> {
     judge("CREATE", name, &json!({"spec": spec}), &Value::Null)
 }
 
+#[test]
+fn what_another_version_stored_may_be_mended_and_deleted() {
+    let stored = json!({"spec": {"limit": [], "parent": {"name": "root"}}, "status": "well"});
+    assert_eq!(judge("DELETE", "lone", &Value::Null, &stored), Ok(()));
+    assert_eq!(judge("UPDATE", "lone", &json!({"spec": {"parent": "root"}}), &stored), Ok(()));
+    assert!(judge("UPDATE", "lone", &json!({"spec": {"parent": "none"}}), &stored).is_err());
+}
+
 #[rstest]
 #[case::root("new", json!({}))]
 #[case::exactly_what_is_left("c", json!({"parent": "root", "guaranteed": {"cpu": 3}}))]
