@@ -83,7 +83,7 @@ async fn queues_with_fields_and_words_of_a_later_version_hide_no_others() -> Res
     let shown = tidegate.cli(&["queues"]).await?;
     ensure!(shown.code == 0 && shown.stdout.contains("newer-stop"), "{shown:?}");
     // Nobody needs a later program to mend or delete them.
-    lab.set_queue("newer-stop", &json!({"stop": "None"})).await?;
+    lab.set_queue("newer-stop", json!({"stop": "None"})).await?;
     unknown.released(&["shut"]).await?;
 
     for name in ["newer-below-both", "newer-below-colour", "newer-below-stop"] {
