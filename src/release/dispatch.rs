@@ -247,6 +247,7 @@ impl Dispatch {
         if let Err(error) = &result
             && error.handling() == Handling::Stop
         {
+            tracing::warn!(pod = %format_args!("{:032x}", pod.0), %error, "release_fenced");
             self.fenced = Some(error.clone());
         }
         match lane.finish(now, attempt, result, millis(took)) {

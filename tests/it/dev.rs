@@ -77,6 +77,7 @@ fn help_and_lists_of_names_need_no_toolchain_and_build_nothing() -> Result<()> {
         (&["bin"], "mpi-operator"),
         (&["cluster", "up", "--help"], "--nodes N"),
         (&["image", "--help"], "NAME:TAG"),
+        (&["upgrade", "--help"], "[REV]"),
         (&["cluster", "down"], ""),
     ] {
         let told = machine.told(args)?;

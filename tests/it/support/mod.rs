@@ -4,6 +4,7 @@
 
 pub mod audit;
 pub mod balancer;
+pub mod build;
 pub mod cluster;
 pub mod lab;
 pub mod made_up;

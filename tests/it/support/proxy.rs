@@ -53,6 +53,8 @@ pub enum Fault {
     HoldAnswer,
     /// It is passed on after so long.
     Delay(Duration),
+    /// It is on its way until [`Proxy::let_through`].
+    Keep,
 }
 
 /// The proxy; it ends when dropped.
@@ -70,6 +72,7 @@ struct Shared {
     connections: Mutex<BTreeMap<u16, AbortHandle>>,
     accepted: AtomicUsize,
     hold: watch::Sender<Hold>,
+    through: watch::Sender<bool>,
 }
 
 /// Connections that carry nothing, though nobody closes them.
@@ -142,6 +145,11 @@ impl Proxy {
     /// What becomes of all others.
     pub fn every_patch(&self, fault: Option<Fault>) {
         self.plan().always = fault;
+    }
+
+    /// What was kept on its way goes on to the apiserver, as does all that is to be kept later.
+    pub fn let_through(&self) {
+        self.shared.through.send_replace(true);
     }
 
     /// PATCHes of pods that came so far.
@@ -330,6 +338,7 @@ async fn handle(
             tokio::time::sleep(wait).await;
             false
         }
+        Some(Fault::Keep) => shared.through.subscribe().wait_for(|&go| go).await.is_err(),
         Some(Fault::LoseAnswer | Fault::HoldAnswer) => true,
         None => false,
     };

@@ -29,17 +29,26 @@ pub struct Replicas {
 impl Replicas {
     /// Ends the usual controller in good order and starts two with such flags.
     pub async fn start(tidegate: &'static Tidegate, flags: &[&str]) -> Result<Self> {
+        Self::start_at(tidegate, flags, [tidegate.cluster().url(); 2]).await
+    }
+
+    /// The same with something between each and the apiserver.
+    pub async fn start_at(
+        tidegate: &'static Tidegate,
+        flags: &[&str],
+        [a, b]: [&str; 2],
+    ) -> Result<Self> {
         tidegate.stop_controller("TERM")?;
-        let replica = |name: &str| -> Result<Replica> {
+        let replica = |name: &str, server: &str| -> Result<Replica> {
             Ok(Replica {
                 name: name.to_owned(),
-                server: tidegate.cluster().url().to_owned(),
+                server: server.to_owned(),
                 visibility: free_port()?,
                 health: free_port()?,
                 flags: flags.iter().map(|&flag| flag.to_owned()).collect(),
             })
         };
-        let all = [replica("controller-a")?, replica("controller-b")?];
+        let all = [replica("controller-a", a)?, replica("controller-b", b)?];
         let service =
             Service::start(tidegate.visibility_port(), all.each_ref().map(|it| it.visibility))?;
         let all = all.map(|replica| (replica, None));

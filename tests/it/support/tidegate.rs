@@ -38,6 +38,7 @@ use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
 
 use super::{
+    build::Build,
     cluster::{Cluster, Component, Options},
     process::Process,
     wait,
@@ -83,6 +84,7 @@ pub struct Tidegate {
     dir: PathBuf,
     ports: Ports,
     processes: Mutex<Processes>,
+    build: Mutex<Build>,
 }
 
 /// Where an installation is kept for those who come later.
@@ -173,10 +175,16 @@ impl Tidegate {
 
     /// Installs the chart on a cluster and starts both programs.
     pub async fn install(cluster: &Cluster, install: &Install) -> Result<Self> {
+        Self::install_build(cluster, install, Build::present()).await
+    }
+
+    /// The same of any version.
+    pub async fn install_build(cluster: &Cluster, install: &Install, build: Build) -> Result<Self> {
         let dir = cluster.dir().join("tidegate");
         fs::create_dir_all(&dir)?;
         let ports = Ports { webhook: free_port()?, visibility: free_port()?, health: free_port()? };
-        let tidegate = Self { cluster: cluster.clone(), dir, ports, processes: Mutex::default() };
+        let (cluster, processes) = (cluster.clone(), Mutex::default());
+        let tidegate = Self { cluster, dir, ports, processes, build: Mutex::new(build) };
         tidegate.helm(&["install"], install).await?;
         tidegate.start_controller().await?;
         tidegate.start_webhook().await?;
@@ -184,9 +192,18 @@ impl Tidegate {
         Ok(tidegate)
     }
 
+    /// From now on chart and programs are this version's.
+    pub fn switch(&self, build: Build) {
+        *self.build.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = build;
+    }
+
+    fn build(&self) -> Build {
+        self.build.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
     /// Runs `helm install|upgrade|template` with this test's ports; what it printed.
     pub async fn helm(&self, verb: &[&str], install: &Install) -> Result<String> {
-        let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/tidegate");
+        let chart = self.build().chart;
         let mut command = tool("helm")?;
         command
             .args(verb)
@@ -267,7 +284,7 @@ impl Tidegate {
             format!("--pod-name={}", replica.name),
             LOG.to_owned(),
         ];
-        let mut command = Command::new(program());
+        let mut command = Command::new(self.build().program);
         Process::start(&replica.name, command.args(args).args(&replica.flags), &self.dir)
     }
 
@@ -305,7 +322,7 @@ impl Tidegate {
             format!("--cert-dir={}", self.mounted().display()),
             LOG.to_owned(),
         ];
-        let mut command = Command::new(program());
+        let mut command = Command::new(self.build().program);
         Process::start(name, command.args(args).args(further), &self.dir)
     }
 
@@ -322,7 +339,7 @@ impl Tidegate {
             format!("--health-listen=127.0.0.1:{}", self.ports.health),
             "--pod-name=controller".to_owned(),
         ];
-        let mut command = Command::new(program());
+        let mut command = Command::new(self.build().program);
         Process::start("all", command.args(args).args(PATIENT), &self.dir)
     }
 
@@ -564,6 +581,17 @@ pub async fn kubectl(kubeconfig: &Path, args: &[&str]) -> Result<Output> {
     let mut command = tool("kubectl")?;
     command.args(args).env("KUBECONFIG", kubeconfig);
     output(command).await
+}
+
+/// Applies objects as `kubectl apply --server-side --force-conflicts -f -` does.
+pub async fn kubectl_apply(kubeconfig: &Path, objects: &str) -> Result<()> {
+    let file = kubeconfig.with_extension("apply.yaml");
+    fs::write(&file, objects)?;
+    let file = file.display().to_string();
+    let done =
+        kubectl(kubeconfig, &["apply", "--server-side", "--force-conflicts", "-f", &file]).await?;
+    ensure!(done.code == 0, "{done:?}");
+    Ok(())
 }
 
 /// The program under test.
