@@ -72,6 +72,7 @@ fn help_and_lists_of_names_need_no_toolchain_and_build_nothing() -> Result<()> {
         (&[][..], "cluster up|down|status"),
         (&["demo", "--help"], "--keep"),
         (&["test", "--help"], "./dev test --lib"),
+        (&["soak", "--help"], "--minutes N"),
         (&["bench"], "admission"),
         (&["bench", "engine", "--help"], "--json"),
         (&["bin"], "mpi-operator"),

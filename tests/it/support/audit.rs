@@ -2,7 +2,8 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs::File,
+    io::{BufRead as _, BufReader, Seek as _, SeekFrom},
 };
 
 use anyhow::Result;
@@ -49,19 +50,46 @@ pub struct Request {
 
 /// Every write so far, refused ones too.
 pub fn writes(cluster: &Cluster) -> Result<Vec<Write>> {
-    Ok(events(cluster)?.iter().filter_map(write).collect())
+    Reader::default().writes(cluster)
 }
 
 /// The different requests so far of one account. A watch is among them once it has ended.
 pub fn requests(cluster: &Cluster, user: &str) -> Result<BTreeSet<Request>> {
-    let events = events(cluster)?;
-    let own = events.iter().filter(|event| event["user"]["username"] == user);
-    Ok(own.filter(|event| event["objectRef"]["resource"].is_string()).map(request).collect())
+    let mut requests = BTreeSet::new();
+    Reader::default().each(cluster, |event| {
+        if event["user"]["username"] == user && event["objectRef"]["resource"].is_string() {
+            requests.insert(request(&event));
+        }
+    })?;
+    Ok(requests)
 }
 
-fn events(cluster: &Cluster) -> Result<Vec<Value>> {
-    let log = fs::read_to_string(cluster.audit_log())?;
-    Ok(log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+/// Reads on where it stopped the last time.
+#[derive(Debug, Default)]
+pub struct Reader {
+    at: u64,
+}
+
+impl Reader {
+    /// Writes since then, refused ones too.
+    pub fn writes(&mut self, cluster: &Cluster) -> Result<Vec<Write>> {
+        let mut writes = Vec::new();
+        self.each(cluster, |event| writes.extend(write(&event)))?;
+        Ok(writes)
+    }
+
+    fn each(&mut self, cluster: &Cluster, mut take: impl FnMut(Value)) -> Result<()> {
+        let mut log = BufReader::new(File::open(cluster.audit_log())?);
+        log.seek(SeekFrom::Start(self.at))?;
+        let mut line = Vec::new();
+        // Half a line is read when it is whole.
+        while log.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+            self.at += u64::try_from(line.len())?;
+            serde_json::from_slice(&line).into_iter().for_each(&mut take);
+            line.clear();
+        }
+        Ok(())
+    }
 }
 
 fn request(event: &Value) -> Request {

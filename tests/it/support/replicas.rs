@@ -68,6 +68,21 @@ impl Replicas {
         Ok(())
     }
 
+    /// Whether one runs, be it stopped.
+    pub fn is_alive(&mut self, which: usize) -> bool {
+        self.all[which].1.as_mut().is_some_and(|process| process.check().is_ok())
+    }
+
+    /// Process id of one that was started and not ended from here.
+    pub fn pid(&self, which: usize) -> Option<u32> {
+        self.all[which].1.as_ref().map(Process::pid)
+    }
+
+    /// The last words of one.
+    pub fn tail(&self, which: usize) -> String {
+        self.all[which].1.as_ref().map_or_else(String::new, Process::tail)
+    }
+
     /// Waits until both can answer for the whole cluster.
     pub async fn are_ready(&mut self) -> Result<()> {
         wait::until("both controllers are ready", wait::START, async || {
@@ -120,11 +135,8 @@ impl Replicas {
 
     /// The last words of both.
     pub fn tails(&self) -> String {
-        let tail = |(replica, process): &(Replica, Option<Process>)| {
-            let tail = process.as_ref().map_or_else(String::new, Process::tail);
-            format!("{}:\n{tail}\n", replica.name)
-        };
-        self.all.iter().map(tail).collect()
+        let tail = |which: usize| format!("{}:\n{}\n", self.all[which].0.name, self.tail(which));
+        (0..2).map(tail).collect()
     }
 }
 
