@@ -167,7 +167,8 @@ fn gates(spec: &PodSpec) -> impl Iterator<Item = &str> {
 }
 
 /// Read from the gates, never from conditions: those lag behind. A pod that is
-/// deleted while gated never runs, whatever finalizer still keeps it.
+/// deleted before it has a node never gets one, whatever finalizer still keeps it: the
+/// apiserver refuses to bind it. So it takes no room, gated or let go meanwhile.
 fn stage(pod: &Pod, gated: bool) -> Stage {
     let spec = pod.spec.as_ref();
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -176,7 +177,7 @@ fn stage(pod: &Pod, gated: bool) -> Stage {
     match (phase, node) {
         (Some("Succeeded" | "Failed"), _) => Stage::Ended,
         (_, Some(node)) => Stage::Bound { node: node.into(), terminating },
-        (_, None) if gated && terminating => Stage::Ended,
+        (_, None) if terminating => Stage::Ended,
         (_, None) if gated => Stage::Gated,
         (_, None) => {
             Stage::Released { held: spec.is_some_and(|spec| gates(spec).next().is_some()) }

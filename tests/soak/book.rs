@@ -363,9 +363,11 @@ impl State {
     }
 
     fn holds(&self, pod: &Known) -> bool {
-        let off = pod.node.as_ref().is_some_and(|node| {
-            self.gone.contains(node) || pod.deleting && self.silent.contains(node)
-        });
+        let off = match &pod.node {
+            // Deleted before it has a node, it never gets one.
+            None => pod.deleting,
+            Some(node) => self.gone.contains(node) || pod.deleting && self.silent.contains(node),
+        };
         !pod.gated && !pod.ended && !off
     }
 

@@ -33,7 +33,7 @@ const STORE_FULL: &str = "etcdserver: mvcc: database space exceeded";
 /// What the objects of a foreign policy and quota are called.
 const FOREIGN: &str = "soak-foreign";
 /// How long all that can run may take to do so once a fault is over, on a loaded machine.
-const BOUND: Duration = Duration::from_secs(75);
+const BOUND: Duration = Duration::from_secs(90);
 /// The same when watches have fallen silent without being closed: a controller believes
 /// in one for 130 s.
 const BOUND_OF_SILENCE: Duration = Duration::from_secs(210);

@@ -45,7 +45,7 @@ fn pods_of_one_owner_ask_for_it_once() {
 #[case::failed(pod("p").on("n1").phase("Failed").deleting(), "Ended")]
 #[case::deleted_while_gated(pod("p").deleting(), "Dropped")]
 #[case::failed_while_gated(pod("p").phase("Failed"), "Dropped")]
-#[case::deleted_while_unbound(pod("p").open().deleting(), "Released { held: false }")]
+#[case::deleted_while_unbound(pod("p").open().deleting(), "Ended")]
 fn where_a_pod_stands_is_read_from_its_spec(#[case] pod: Made, #[case] state: &str) {
     let mut bench = Bench::furnished();
     bench.managed(&pod);
