@@ -432,7 +432,7 @@ fn version(queue: &Queue) -> Version {
 }
 
 fn is_ours(pod: &Pod) -> bool {
-    pod.namespace().is_some_and(|name| name.starts_with(tree::TOP) && !name.ends_with("outside"))
+    pod.namespace().is_some_and(|name| name.starts_with(tree::TOP))
 }
 
 fn known(pod: &Pod) -> Known {

@@ -85,22 +85,11 @@ fn of_groups(groups: &[Value], book: &Book, complaints: &mut Complaints) {
     for group in groups {
         let roots = roots(group);
         let mine = waiting(pods.values(), &roots);
-        told.extend(roots.iter().cloned());
         let name = roots.iter().cloned().collect::<Vec<_>>().join("+");
-        let said = group["counts"]["waiting"].as_i64().map_or(0, i128::from);
-        if said != mine.pods {
-            let said = format!("{} of its pods are gated, it says {said}", mine.pods);
-            complaints.insert(format!("group {name}, counts"), said);
+        for (about, said) in of_group(group, &roots, &mine, book) {
+            complaints.insert(format!("group {name}, {about}"), said);
         }
-        if let Some(reason) = group["wait"]["reason"].as_str()
-            && let Some(why) = untrue(group, reason, &roots, &mine, book)
-        {
-            let text = format!("{why}; it says {}", group["wait"]["message"]);
-            complaints.insert(format!("group {name}, {reason}"), text);
-        } else if said > 0 && group["wait"]["reason"].is_null() {
-            complaints
-                .insert(format!("group {name}, reason"), "it waits and says not why".to_owned());
-        }
+        told.extend(roots);
     }
     for (uid, pod) in pods.iter().filter(|(_, pod)| pod.gated && !pod.ended) {
         if !told.contains(&pod.root) {
@@ -108,6 +97,38 @@ fn of_groups(groups: &[Value], book: &Book, complaints: &mut Complaints) {
             complaints.insert(format!("pod {}/{} ({uid})", pod.namespace, pod.name), said);
         }
     }
+}
+
+/// What is wrong with a group: how many wait, why, and whether it started in part.
+fn of_group(
+    group: &Value,
+    roots: &BTreeSet<String>,
+    mine: &Waiting,
+    book: &Book,
+) -> Vec<(String, String)> {
+    let mut wrong = Vec::new();
+    let said = group["counts"]["waiting"].as_i64().map_or(0, i128::from);
+    if said != mine.pods {
+        let text = format!("{} of its pods are gated, it says {said}", mine.pods);
+        wrong.push(("counts".to_owned(), text));
+    }
+    let least = group["minCount"].as_u64().unwrap_or_default();
+    let started: usize = roots.iter().map(|root| book.opened_of(root)).sum();
+    if started > 0 && started < usize::try_from(least).unwrap_or_default() && mine.pods > 0 {
+        wrong.push(("gang".to_owned(), format!("{started} of {least} were let go")));
+    }
+    match group["wait"]["reason"].as_str() {
+        None if said > 0 => {
+            wrong.push(("reason".to_owned(), "it waits and says not why".to_owned()));
+        }
+        None => {}
+        Some(reason) => {
+            let text = untrue(group, reason, started, mine, book);
+            let text = text.map(|why| format!("{why}; it says {}", group["wait"]["message"]));
+            wrong.extend(text.map(|text| (reason.to_owned(), text)));
+        }
+    }
+    wrong
 }
 
 /// The objects that made a group's pods, as `namespace/name`.
@@ -135,13 +156,12 @@ fn waiting<'a>(pods: impl Iterator<Item = &'a Known>, roots: &BTreeSet<String>) 
 fn untrue(
     group: &Value,
     reason: &str,
-    roots: &BTreeSet<String>,
+    started: usize,
     mine: &Waiting,
     book: &Book,
 ) -> Option<String> {
     let queue = group["queue"].as_str().unwrap_or_default();
     let least = group["minCount"].as_i64().map_or(0, i128::from);
-    let started: usize = roots.iter().map(|root| book.opened_of(root)).sum();
     let together = if started == 0 { least.max(1) } else { 1 };
     let ask = Charge { cpu: mine.cpu * together, pods: together };
     match reason {

@@ -130,25 +130,18 @@ impl Soak {
             let ended = self.plant.tend().await?;
             self.told(ended);
             self.minute()?;
-            let now = judge::look(&self.plant.client, &self.book).await;
-            let left = match open {
-                None => now,
-                Some(before) => before
-                    .into_keys()
-                    .filter_map(|key| now.get_key_value(&key))
-                    .map(|(key, said)| (key.clone(), said.clone()))
-                    .collect(),
-            };
-            if left.is_empty() {
+            let mut now = judge::look(&self.plant.client, &self.book).await;
+            if let Some(before) = open {
+                now.retain(|about, _| before.contains_key(about));
+            }
+            if now.is_empty() {
                 return Ok(begun.elapsed());
             }
-            ensure!(
-                begun.elapsed() < bound,
-                "not well within {} s:{}",
-                bound.as_secs(),
-                list(left.into_iter().map(|(about, said)| format!("{about}: {said}")))
-            );
-            open = Some(left);
+            if begun.elapsed() > bound {
+                let lines = now.into_iter().map(|(about, said)| format!("{about}: {said}"));
+                bail!("not well within {} s:{}", bound.as_secs(), list(lines));
+            }
+            open = Some(now);
             tokio::time::sleep(LOOK).await;
         }
     }
@@ -193,9 +186,9 @@ impl Soak {
         })
         .await?;
         self.by_whom()?;
-        self.board.summary(self.book.counts(), &self.releases);
         let [first, _, last] = self.board.memory();
         ensure!(last <= first + first / 2 + GROWTH, "memory grew from {first} to {last} MiB");
+        self.board.summary(self.book.counts(), &self.releases);
         Ok(())
     }
 
