@@ -4,21 +4,14 @@ use clap::{Args, ValueEnum};
 
 use crate::manifests::{self, Values};
 
-use super::Failure;
 use super::output::Printed;
+use super::{Failure, Home};
 
 /// What differs between installations.
 #[derive(Clone, Debug, Args)]
 pub struct Install {
-    /// Namespace that Tidegate is installed in.
-    #[arg(
-        short,
-        long,
-        value_name = "NAME",
-        default_value = "tidegate-system",
-        value_parser = Values::namespace
-    )]
-    namespace: String,
+    #[command(flatten)]
+    home: Home,
     /// What puts the gate on new pods.
     #[arg(long, value_enum, default_value_t)]
     gate_by: GateBy,
@@ -39,7 +32,7 @@ pub enum GateBy {
 
 impl Install {
     fn values(&self) -> Values {
-        Values::new(&self.namespace, &self.exempt_account)
+        Values::new(&self.home.namespace, &self.exempt_account)
     }
 }
 
@@ -85,7 +78,7 @@ mod tests {
     }
 
     fn install(gate_by: GateBy) -> Install {
-        Install { namespace: "here".to_owned(), gate_by, exempt_account: vec![] }
+        Install { home: Home { namespace: "here".to_owned() }, gate_by, exempt_account: vec![] }
     }
 
     #[test]
@@ -102,6 +95,8 @@ mod tests {
 
     #[rstest]
     #[case(&["webhook-config", "-n", "BAD"], "lower-case letters")]
+    #[case(&["uninstall", "-n", "a b"], "lower-case letters")]
+    #[case(&["doctor", "-n", "BAD"], "lower-case letters")]
     #[case(&["policies", "--exempt-account", "foo"], "system:serviceaccount:NAMESPACE:NAME")]
     #[case(&["run", "webhook", "--exempt-account", "ann@example.com,foo"], "full user name")]
     #[case(&["run", "controller", "--namespace", "a b"], "lower-case letters")]

@@ -9,6 +9,7 @@ mod connect;
 mod docs;
 mod doctor;
 mod failure;
+mod home;
 mod manifests;
 mod output;
 mod read;
@@ -23,6 +24,7 @@ use clap_complete::Shell;
 
 pub use connect::Connect;
 pub use failure::Failure;
+use home::Home;
 use output::Printed;
 
 /// Queues the pods of any Kubernetes operator fairly, without adapters.

@@ -26,7 +26,7 @@ use crate::manifests::{self, CONFIGURATION, Values};
 use crate::release::{self, Cleared, Clearing, Progress};
 
 use super::output::Printed;
-use super::{Connect, Failure};
+use super::{Connect, Failure, Home};
 
 /// The controller's Deployment.
 const CONTROLLER: &str = "tidegate-controller";
@@ -45,9 +45,8 @@ const NAMED: usize = 10;
 pub struct Uninstall {
     #[command(flatten)]
     connect: Connect,
-    /// Namespace that Tidegate is installed in.
-    #[arg(short, long, value_name = "NAME", default_value = "tidegate-system")]
-    namespace: String,
+    #[command(flatten)]
+    home: Home,
     /// Gates that are opened at once, at most.
     #[arg(long, value_name = "NUMBER", default_value_t = 16)]
     in_flight: u16,
@@ -69,8 +68,8 @@ pub async fn uninstall(args: &Uninstall) -> Result<Printed, Failure> {
     let mut config = args.connect.config().await?;
     config.read_timeout = Some(ANSWER);
     let client = release::client(config).map_err(|error| Failure::Error(error.to_string()))?;
-    stop_deciding(&client, &args.namespace).await?;
-    stop_gating(&client, &args.namespace).await?;
+    stop_deciding(&client, &args.home.namespace).await?;
+    stop_gating(&client, &args.home.namespace).await?;
     let how = Clearing {
         in_flight: args.in_flight.into(),
         timeout: Duration::from_secs(10),
@@ -169,7 +168,7 @@ fn bindings(manifests: Vec<serde_json::Value>) -> Vec<String> {
 
 /// What processes of ours made while they ran; Helm knows nothing of it.
 async fn remove_leftovers(client: &Client, args: &Uninstall) -> Result<(), Failure> {
-    let namespace = &args.namespace;
+    let namespace = &args.home.namespace;
     remove::<Lease>(&Api::namespaced(client.clone(), namespace), LEASE).await?;
     remove::<ConfigMap>(&Api::namespaced(client.clone(), namespace), EPOCH_OBJECT).await?;
     if !args.tls_secret.is_empty() {

@@ -108,6 +108,16 @@ impl Engine {
         self.backlogs.pods(queue)
     }
 
+    /// The nearest queue, this one or one above it, in which so many pods never wait together,
+    /// and how many may.
+    #[must_use]
+    pub fn too_few_may_wait(&self, queue: QueueId, pods: u32) -> Option<(QueueId, u64)> {
+        self.tree.path(queue).iter().find_map(|&above| {
+            let most = self.queues.get(&above)?.max_pending?;
+            (most < u64::from(pods)).then_some((above, most))
+        })
+    }
+
     /// The pods that wait in a queue and below it, without those of a gang that still
     /// lacks members and can have them all: if they were refused it would wait for ever.
     pub fn backlog(&self, queue: QueueId) -> impl Iterator<Item = PodId> + '_ {

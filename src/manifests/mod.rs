@@ -10,6 +10,7 @@
 mod gate;
 mod guard;
 pub mod names;
+pub mod rights;
 mod roles;
 mod text;
 mod values;

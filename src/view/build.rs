@@ -139,7 +139,7 @@ fn group_row(
     names: &Names,
     name: &GroupName,
     group: &GroupSummary,
-    (groups_ahead, pods_ahead): (u64, u64),
+    ahead: (u64, u64),
     now: Millis,
 ) -> GroupRow {
     GroupRow {
@@ -153,15 +153,7 @@ fn group_row(
             Assignment::Unresolved | Assignment::Unnamed => None,
         },
         state: state(group),
-        wait: group.reason.map(|reason| Wait {
-            code: reason.code(),
-            message: names.wait(group.id, &reason, now),
-            remedy: names.remedy(&reason),
-            needs_action: reason.needs_action(),
-            settled: !reason.is_passing(),
-            groups_ahead,
-            pods_ahead,
-        }),
+        wait: group.reason.map(|reason| wait(engine, names, group, &reason, ahead, now)),
         held: held(names, group),
         min_count: match group.gang {
             Gang::Units => 0,
@@ -182,6 +174,47 @@ fn group_row(
         },
         evidence: name.evidence.clone(),
         warnings: name.warnings.clone(),
+    }
+}
+
+/// Why it waits.
+fn wait(
+    engine: &Engine,
+    names: &Names,
+    group: &GroupSummary,
+    reason: &Reason,
+    (groups_ahead, pods_ahead): (u64, u64),
+    now: Millis,
+) -> Wait {
+    let wait = Wait {
+        code: reason.code(),
+        message: names.wait(group.id, reason, now),
+        remedy: names.remedy(reason),
+        needs_action: reason.needs_action(),
+        settled: !reason.is_passing(),
+        groups_ahead,
+        pods_ahead,
+    };
+    never_whole(engine, names, group, reason, wait)
+}
+
+/// Of a gang that is larger than a backlog on its path, that some of it is always refused.
+fn never_whole(
+    engine: &Engine,
+    names: &Names,
+    group: &GroupSummary,
+    reason: &Reason,
+    wait: Wait,
+) -> Wait {
+    let Assignment::Queue(queue) = group.queue else { return wait };
+    let &Reason::WaitingForMembers { need, .. } = reason else { return wait };
+    let Some((queue, most)) = engine.too_few_may_wait(queue, need) else { return wait };
+    let (queue, message) = (names.queue(queue).name, &wait.message);
+    Wait {
+        message: format!("{message}, and they never all do: queue {queue:?} lets only {most} wait"),
+        remedy: Some(format!("raise spec.maxPending.pods of queue {queue:?} to {need} or more")),
+        needs_action: true,
+        ..wait
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use rstest::rstest;
+
 use super::*;
 use crate::engine::event::{
     Address, Event, GroupConfig, GroupName, Maker, Name, NodeConfig, Pause, PodConfig, QueueConfig,
@@ -150,6 +152,52 @@ fn a_group_that_is_partly_let_go_is_growing_and_its_queue_counts_both_parts() {
     let queue = &view.queues["research"];
     assert_eq!((queue.pending, queue.running, queue.oldest), ((1, 1), (1, 1), Some(6_000)));
     assert_eq!((queue.usage["cpu"].as_str(), queue.share_per_mille), ("1", 250));
+}
+
+#[rstest]
+#[case::of_its_queue(None, Some(4), true)]
+#[case::of_one_above(Some(4), None, true)]
+#[case::just_enough(Some(5), Some(5), false)]
+#[case::any_amount(None, None, false)]
+fn a_gang_that_is_larger_than_a_backlog_on_its_path_is_told_that_it_never_gets_whole(
+    #[case] above: Option<u64>,
+    #[case] own: Option<u64>,
+    #[case] told: bool,
+) {
+    let (mut engine, mut names) = world();
+    let top = QueueId(7);
+    names.learn(Name::Queue(top, QueueName { name: "research".into(), object: None }));
+    let queue = |parent, max_pending| {
+        let config = QueueConfig { weight: 1, parent, max_pending, ..QueueConfig::default() };
+        Event::QueueChanged(parent.map_or(top, |_| QUEUE), config)
+    };
+    let group = GroupConfig {
+        cluster: ClusterId(0),
+        root: Uid(2),
+        queue: Assignment::Queue(QUEUE),
+        gang: Gang::AtLeast(5),
+    };
+    let (group, state) = (Event::GroupChanged(GroupId(2), group), PodState::Gated);
+    let cost = [(ResourceId::PODS, 1)].into_iter().collect();
+    let pod = PodConfig { group: GroupId(2), cost, priority: 0, created: 7_000, state };
+    let pod = Event::PodChanged(Uid(20), pod);
+    for event in [queue(None, above), queue(Some(top), own), group, pod] {
+        engine.apply(9_000, event);
+    }
+    names.learn(Name::Group(GroupId(2), named(object("Job", "gang", "0A1B-2C3D4E5F"))));
+    engine.decide(10);
+    let view = View::of(&engine, &names, 9_000, Totals::default());
+    let row = &view.groups[&("team".into(), "job-gang-0a1b2c3d".into())];
+    let wait = row.wait.clone().unwrap();
+    assert_eq!(wait.code, "WaitingForMembers");
+    assert_eq!(wait.needs_action, told);
+    if told {
+        let said = "1 of the 5 pods that must start together have arrived, and they never all do: \
+                    queue \"research\" lets only 4 wait";
+        assert_eq!(wait.message, said);
+        let remedy = "raise spec.maxPending.pods of queue \"research\" to 5 or more";
+        assert_eq!(wait.remedy.as_deref(), Some(remedy));
+    }
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result, ensure};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{
+    api::{coordination::v1::Lease, core::v1::ConfigMap},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api, Client, ResourceExt as _,
     api::{
@@ -141,6 +144,10 @@ async fn without_controller_and_bundle(tidegate: &Tidegate, client: &Client) -> 
     }
     let emptied = serde_json::from_value(configuration)?;
     all.replace(RELEASE, &PostParams::default(), &emptied).await?;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
+    leases.delete("tidegate-controller", &DeleteParams::default()).await?;
+    let epochs: Api<ConfigMap> = Api::namespaced(client.clone(), NAMESPACE);
+    epochs.delete("tidegate-epoch", &DeleteParams::default()).await?;
     let looked = finds(
         tidegate,
         &[
@@ -152,6 +159,8 @@ async fn without_controller_and_bundle(tidegate: &Tidegate, client: &Client) -> 
             ("queue webhook", "fail", "failed calling webhook"),
             ("visibility API", "fail", "is not running"),
             ("waiting pods", "fail", "no controller answers"),
+            ("lease", "warn", "is not there"),
+            ("epoch", "warn", "is not fenced off"),
         ],
     )
     .await;

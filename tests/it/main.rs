@@ -35,4 +35,5 @@ mod rotation;
 mod uninstall;
 mod upgrade;
 mod visibility;
+mod webhooks;
 mod writer;

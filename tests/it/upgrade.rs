@@ -5,9 +5,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use k8s_openapi::{
-    api::admissionregistration::v1::MutatingWebhookConfiguration,
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
@@ -22,16 +21,14 @@ use crate::support::{
     build::Build,
     cluster::{Cluster, Component, Options},
     lab::{Lab, bare_pod, is_gated, job},
-    process::Process,
     record::Record,
     replicas::Replicas,
     storm::{Attempt, attempt, in_a_storm},
-    tidegate::{Install, RELEASE, Tidegate, cli, free_port, kubectl_apply},
-    tls, wait,
+    tidegate::{Install, Tidegate, cli, kubectl_apply},
+    wait,
+    webhooks::Webhook,
 };
 
-/// How long a webhook goes on that is told to stop.
-const DRAIN: &str = "--drain=3s";
 /// For so long a Service still leads to one that is not ready.
 const LAG: Duration = Duration::from_secs(1);
 /// No machine is so slow that such a Lease is lost, and nobody waits until it expires.
@@ -42,38 +39,6 @@ const KIND: &str = "queues.tidegate.dev";
 const LIMIT: i128 = 8_000;
 /// Pods that nobody may let go before the end.
 const HELD: usize = 5;
-
-/// One webhook pod.
-struct Webhook {
-    port: u16,
-    process: Process,
-}
-
-impl Webhook {
-    /// Starts one and waits until it is ready.
-    async fn start(tidegate: &Tidegate, name: &str) -> Result<Self> {
-        // As the kubelet keeps it.
-        tidegate.mount_secret(&tidegate.mounted()).await?;
-        let port = free_port()?;
-        let process = tidegate.start_webhook_replica(name, port, &[DRAIN]).await?;
-        let all: Api<MutatingWebhookConfiguration> = Api::all(tidegate.cluster().client().await?);
-        let webhook = all.get(RELEASE).await?.webhooks.unwrap_or_default().remove(0);
-        let bundle = webhook.client_config.ca_bundle.context("no bundle")?;
-        let bundle = String::from_utf8(bundle.0)?;
-        wait::until("the new webhook is ready", wait::SOON, async || {
-            tls::ready(&bundle, port).await
-        })
-        .await?;
-        Ok(Self { port, process })
-    }
-
-    async fn has_ended(mut self) -> Result<()> {
-        wait::until("the old webhook has ended", wait::SOON, async || {
-            Ok(self.process.check().is_err())
-        })
-        .await
-    }
-}
 
 /// Two of each program, as the chart wants them.
 struct Fleet {

@@ -22,10 +22,8 @@ use futures::future::{LocalBoxFuture, join_all};
 use kube::{Client, Error};
 use serde_json::Value;
 
-use crate::manifests::Values;
-
 use super::output::Printed;
-use super::{Connect, Failure};
+use super::{Connect, Failure, Home};
 use finding::{Finding, Report};
 
 /// How long one check may take: a hanging apiserver or webhook is a finding too.
@@ -34,15 +32,8 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(20);
 /// Which installation to check.
 #[derive(Debug, Args)]
 pub struct Doctor {
-    /// Namespace that Tidegate is installed in.
-    #[arg(
-        short,
-        long,
-        value_name = "NAME",
-        default_value = "tidegate-system",
-        value_parser = Values::namespace
-    )]
-    namespace: String,
+    #[command(flatten)]
+    home: Home,
     /// How to print.
     #[arg(short, long, value_enum, default_value_t)]
     output: Form,
@@ -63,7 +54,7 @@ pub enum Form {
 /// Checks everything and says how it is; fails when something does not work.
 pub async fn doctor(args: &Doctor) -> Result<Printed, Failure> {
     let client = args.connect.client().await?;
-    let report = examine(&Site { client, namespace: args.namespace.clone() }).await?;
+    let report = examine(&Site { client, namespace: args.home.namespace.clone() }).await?;
     let out = match args.output {
         Form::Text => report.text(),
         Form::Json => report.json()?,

@@ -7,28 +7,31 @@ use http::header::DATE;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::client::Body;
 use kube::{Api, Error};
 
 use super::finding::Finding;
 use super::{Site, unreadable};
-use crate::api::names::LEASE;
+use crate::api::names::{EPOCH_KEY, EPOCH_OBJECT, LEASE};
 use crate::report::human;
 
 const CHECK: &str = "programs";
 const CLOCK: &str = "clock";
+const EPOCH: &str = "epoch";
 /// Both Deployments of the chart.
 const DEPLOYMENTS: [&str; 2] = ["tidegate-controller", "tidegate-webhook"];
 /// Clocks that differ by no more than this are as good as equal.
 const SKEW: Duration = Duration::from_secs(5);
 
-/// Deployments, and the Lease where there is one.
+/// Deployments, and what the election keeps.
 pub async fn check(site: &Site) -> Vec<Finding> {
     let mut findings = Vec::new();
     for name in DEPLOYMENTS {
         findings.push(deployment(site, name).await);
     }
-    findings.extend(lease(site).await);
+    findings.push(lease(site).await);
+    findings.push(epoch(site).await);
     findings
 }
 
@@ -61,17 +64,48 @@ fn replicas(site: &Site, name: &str, ready: i32, wanted: i32) -> Finding {
 }
 
 /// Whoever leads renews its Lease all the time.
-async fn lease(site: &Site) -> Option<Finding> {
+async fn lease(site: &Site) -> Finding {
     let api: Api<Lease> = Api::namespaced(site.client.clone(), &site.namespace);
     let spec = match api.get_opt(LEASE).await {
-        Ok(lease) => lease?.spec?,
-        Err(error) => return Some(unreadable("lease", LEASE, &error)),
+        Ok(lease) => lease.and_then(|lease| lease.spec).unwrap_or_default(),
+        Err(error) => return unreadable("lease", LEASE, &error),
+    };
+    let Some(renewed) = spec.renew_time.map(|time| time.0.as_millisecond()) else {
+        return Finding::warn(
+            "lease",
+            format!("Lease {LEASE} is not there: no controller leads, or one without election"),
+            "see whether the controllers run, and their logs: the next leader makes it",
+        );
     };
     let holder = spec.holder_identity.filter(|holder| !holder.is_empty());
-    let renewed = spec.renew_time.map(|time| time.0.as_millisecond())?;
     let age = Timestamp::now().as_millisecond() - renewed;
     let most = i64::from(spec.lease_duration_seconds.unwrap_or(15)).saturating_mul(1000);
-    Some(judge_lease(holder.as_deref(), age, most))
+    judge_lease(holder.as_deref(), age, most)
+}
+
+/// The number that releases of earlier leaders are refused by.
+async fn epoch(site: &Site) -> Finding {
+    let api: Api<ConfigMap> = Api::namespaced(site.client.clone(), &site.namespace);
+    match api.get_opt(EPOCH_OBJECT).await {
+        Ok(object) => judge_epoch(object.as_ref()),
+        Err(error) => unreadable(EPOCH, EPOCH_OBJECT, &error),
+    }
+}
+
+fn judge_epoch(object: Option<&ConfigMap>) -> Finding {
+    let written = object.and_then(|object| object.data.as_ref()?.get(EPOCH_KEY));
+    match written.and_then(|text| text.parse::<u64>().ok()) {
+        Some(epoch) => {
+            Finding::ok(EPOCH, format!("releases of leaders before {epoch} are refused"))
+        }
+        None => Finding::warn(
+            EPOCH,
+            format!(
+                "ConfigMap {EPOCH_OBJECT} holds no number: a leader that was replaced is not fenced off"
+            ),
+            "the leader puts it back within seconds: see whether a controller runs, and its log",
+        ),
+    }
 }
 
 fn judge_lease(holder: Option<&str>, age: i64, most: i64) -> Finding {
@@ -151,6 +185,17 @@ mod tests {
         let theirs = Timestamp::from_millisecond(now.as_millisecond() + off).unwrap();
         let found = judge_clock(theirs, now, now + jiff::SignedDuration::from_millis(200));
         assert_eq!(found.verdict, verdict, "{found:?}");
+    }
+
+    #[rstest]
+    #[case::emptied(None, Verdict::Warn)]
+    #[case::no_number(Some("-1"), Verdict::Warn)]
+    #[case::whole(Some("7"), Verdict::Ok)]
+    fn without_an_epoch_nobody_is_fenced_off(#[case] text: Option<&str>, #[case] verdict: Verdict) {
+        let data = text.map(|text| [(EPOCH_KEY.to_owned(), text.to_owned())].into());
+        let object = ConfigMap { data, ..ConfigMap::default() };
+        assert_eq!(judge_epoch(Some(&object)).verdict, verdict);
+        assert_eq!(judge_epoch(None).verdict, Verdict::Warn);
     }
 
     #[rstest]

@@ -10,75 +10,12 @@ use kube::{Api, Client, Error};
 
 use super::finding::Finding;
 use super::{Site, unreadable};
-use crate::api::names::{GROUP, VERB_RELEASE, VISIBILITY_GROUP};
+use crate::api::names::{GROUP, VISIBILITY_GROUP};
+use crate::manifests::rights::{Place, RIGHTS, Right};
 
 const CHECK: &str = "rights";
 /// Questions asked at the same time.
 const AT_ONCE: usize = 8;
-
-/// Where a right is needed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Everywhere,
-    Home,
-    KubeSystem,
-}
-
-/// Verbs that an account needs on a resource, maybe of one name.
-#[derive(Clone, Copy)]
-struct Need {
-    account: &'static str,
-    place: Place,
-    group: &'static str,
-    resource: &'static str,
-    name: &'static str,
-    verbs: &'static [&'static str],
-    /// Only where we make our own certificates.
-    own_certificates: bool,
-}
-
-const fn need(
-    place: Place,
-    group: &'static str,
-    resource: &'static str,
-    name: &'static str,
-    verbs: &'static [&'static str],
-) -> Need {
-    let account = "tidegate-controller";
-    Need { account, place, group, resource, name, verbs, own_certificates: false }
-}
-
-const fn own(need: Need) -> Need {
-    Need { own_certificates: true, ..need }
-}
-
-const READ: &[&str] = &["list", "watch"];
-const BUNDLE: &[&str] = &["list", "watch", "patch"];
-const ADMISSION: &str = "admissionregistration.k8s.io";
-
-/// What the chart grants and a calm life uses. Reading owners is the operators' affair.
-const NEEDS: &[Need] = &[
-    Need { account: "tidegate-webhook", ..need(Place::Everywhere, GROUP, "queues", "", READ) },
-    need(Place::Everywhere, "", "pods", "", &["list", "watch", "patch"]),
-    need(Place::Everywhere, "", "nodes", "", READ),
-    need(Place::Everywhere, "", "namespaces", "", READ),
-    need(Place::Everywhere, GROUP, "queues", "", &["get", "list", "watch", VERB_RELEASE]),
-    need(Place::Everywhere, GROUP, "queues/status", "", &["patch"]),
-    need(Place::Everywhere, "events.k8s.io", "events", "", &["create", "patch"]),
-    need(Place::Everywhere, "authorization.k8s.io", "subjectaccessreviews", "", &["create"]),
-    need(Place::KubeSystem, "", "configmaps", "extension-apiserver-authentication", &["get"]),
-    own(need(Place::Everywhere, ADMISSION, "mutatingwebhookconfigurations", "tidegate", BUNDLE)),
-    own(need(Place::Everywhere, ADMISSION, "validatingwebhookconfigurations", "tidegate", BUNDLE)),
-    own(need(
-        Place::Everywhere,
-        "apiregistration.k8s.io",
-        "apiservices",
-        "v1alpha1.visibility.tidegate.dev",
-        BUNDLE,
-    )),
-    own(need(Place::Home, "", "secrets", "tidegate-tls", &["get", "update"])),
-    own(need(Place::Home, "", "secrets", "", &["create"])),
-];
 
 /// What people need to ask: group, resource, and the role that grants it.
 const READERS: [(&str, &str, &str); 3] = [
@@ -93,7 +30,7 @@ pub async fn check(site: &Site, own_certificates: bool) -> Vec<Finding> {
 }
 
 async fn accounts(site: &Site, own_certificates: bool) -> Finding {
-    let needs = NEEDS.iter().filter(|need| own_certificates || !need.own_certificates);
+    let needs = RIGHTS.iter().filter(|need| own_certificates || !need.own_certificates);
     let asks = needs.flat_map(|need| need.verbs.iter().map(move |verb| (need, *verb)));
     let answers: Result<Vec<Option<String>>, Error> = stream::iter(asks)
         .map(async |(need, verb)| {
@@ -116,13 +53,13 @@ async fn accounts(site: &Site, own_certificates: bool) -> Finding {
     Finding::fail(CHECK, format!("missing: {}", missing.join("; ")), remedy)
 }
 
-fn missing_right(need: &Need, verb: &str) -> String {
+fn missing_right(need: &Right, verb: &str) -> String {
     let group = if need.group.is_empty() { String::new() } else { format!(".{}", need.group) };
     let name = if need.name.is_empty() { String::new() } else { format!(" {}", need.name) };
     format!("{} may not {verb} {}{group}{name}", need.account, need.resource)
 }
 
-async fn may(site: &Site, need: &Need, verb: &str) -> Result<bool, Error> {
+async fn may(site: &Site, need: &Right, verb: &str) -> Result<bool, Error> {
     let namespace = match need.place {
         Place::Everywhere => None,
         Place::Home => Some(site.namespace.clone()),

@@ -17,6 +17,7 @@ pub mod storm;
 pub mod tidegate;
 pub mod tls;
 pub mod wait;
+pub mod webhooks;
 
 use std::{
     path::{Path, PathBuf},
