@@ -125,7 +125,7 @@ impl World {
             evidence: vec!["queue from the label on the Job".into()],
             warnings: Vec::new(),
         };
-        self.names.learn(Name::Group(id, name));
+        self.names.learn(Name::Group(id, Arc::new(name)));
         let queue = Assignment::Queue(QueueId(u32::try_from(number).unwrap_or(0) % QUEUES));
         // One group in ten starts as a gang.
         let gang = if number.is_multiple_of(10) { Gang::AtLeast(10) } else { Gang::Units };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::engine::action::{Action, Notice};
 use crate::engine::event::ObjectRef;
 use crate::engine::{Decision, GroupId, Millis};
-use crate::view::{GroupRow, Names, View, Wait};
+use crate::view::{GroupRow, Names, View, Why};
 
 /// One Event each, once in a group's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +25,7 @@ const MOST: usize = 3;
 #[derive(Debug)]
 pub(super) struct Notices {
     since: Millis,
-    told: BTreeMap<Arc<str>, BTreeSet<Kind>>,
+    told: BTreeMap<Arc<str>, [Option<Kind>; MOST]>,
 }
 
 impl Notices {
@@ -36,7 +36,9 @@ impl Notices {
 
     fn first(&mut self, root: &ObjectRef, kind: Kind) -> bool {
         let told = self.told.entry(root.address.uid.clone()).or_default();
-        told.len() < MOST && told.insert(kind)
+        let free =
+            told.iter_mut().take_while(|told| **told != Some(kind)).find(|told| told.is_none());
+        free.map(|free| *free = Some(kind)).is_some()
     }
 
     /// A group was let go for the first time.
@@ -76,7 +78,7 @@ impl Notices {
     /// which something that somebody wrote is ignored.
     pub(super) fn waiting(&mut self, view: &View) -> Vec<Action> {
         let alive: BTreeSet<&str> =
-            view.groups.values().map(|group| &*group.root.address.uid).collect();
+            view.groups.values().map(|group| &*group.who.root.address.uid).collect();
         self.told.retain(|uid, _| alive.contains(&**uid));
         let mut actions = Vec::new();
         let since = self.since;
@@ -89,27 +91,29 @@ impl Notices {
 
     /// Told once the owners are known: what is above may say it better.
     fn misconfigured(&mut self, group: &GroupRow) -> Option<Action> {
-        let known = group.wait.as_ref().is_none_or(|wait| wait.settled);
-        let told = known && !group.warnings.is_empty();
-        (told && self.first(&group.root, Kind::Misconfigured))
-            .then(|| notice(&group.root, true, "Misconfigured", group.warnings.join("; ")))
+        let known = group.wait.as_ref().is_none_or(|wait| wait.why.settled);
+        let who = &group.who;
+        let told = known && !who.warnings.is_empty();
+        (told && self.first(&who.root, Kind::Misconfigured))
+            .then(|| notice(&who.root, true, "Misconfigured", who.warnings.join("; ")))
     }
 
     fn waits(&mut self, group: &GroupRow) -> Option<Action> {
-        let wait = group.wait.as_ref().filter(|wait| wait.settled)?;
-        let (kind, warning, reason) = if wait.needs_action {
-            (Kind::Blocked, true, wait.code)
+        let why = group.wait.as_ref().map(|wait| &wait.why).filter(|why| why.settled)?;
+        let (kind, warning, reason) = if why.needs_action {
+            (Kind::Blocked, true, why.code)
         } else {
             (Kind::Queued, false, "Queued")
         };
-        self.first(&group.root, kind).then(|| notice(&group.root, warning, reason, sentence(wait)))
+        let root = &group.who.root;
+        self.first(root, kind).then(|| notice(root, warning, reason, sentence(why)))
     }
 }
 
-fn sentence(wait: &Wait) -> String {
-    match &wait.remedy {
-        Some(remedy) => format!("{}; {remedy}", wait.message),
-        None => wait.message.clone(),
+fn sentence(why: &Why) -> String {
+    match &why.remedy {
+        Some(remedy) => format!("{}; {remedy}", why.message),
+        None => why.message.clone(),
     }
 }
 

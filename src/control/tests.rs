@@ -90,12 +90,13 @@ impl Bench {
     async fn warned_group(&self, group: GroupId, root: ObjectRef, warning: &str) {
         self.group(group, root.clone(), None).await;
         let warnings = vec![warning.into()];
-        self.name(Name::Group(group, GroupName { warnings, ..group_name(root, None) })).await;
+        self.name(Name::Group(group, Arc::new(GroupName { warnings, ..group_name(root, None) })))
+            .await;
     }
 
     async fn group(&self, group: GroupId, root: ObjectRef, joined: Option<Arc<str>>) {
         let name = group_name(root, joined);
-        self.name(Name::Group(group, name)).await;
+        self.name(Name::Group(group, Arc::new(name))).await;
         let config = GroupConfig {
             cluster: ClusterId(0),
             root: Uid(u128::from(group.0)),
@@ -255,7 +256,11 @@ async fn a_follower_gives_reasons_and_asks_for_nothing_until_it_leads() {
     bench.job(2, 20).await;
     bench.tell(Event::Synced(ClusterId(0))).await;
     let waits = |view: &View| -> Vec<&'static str> {
-        view.groups.values().filter_map(|group| group.wait.as_ref()).map(|wait| wait.code).collect()
+        view.groups
+            .values()
+            .filter_map(|group| group.wait.as_ref())
+            .map(|wait| wait.why.code)
+            .collect()
     };
     let view = bench.view(|view| view.synced && waits(view).len() == 2).await;
     assert_eq!((waits(&view), view.leads), (vec!["NextInLine", "QueueLimit"], false));

@@ -51,7 +51,7 @@ pub enum Event {
 }
 
 /// Since when and why no gate is opened in a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Pause {
     /// When it began.
     pub since: Millis,
@@ -60,7 +60,7 @@ pub struct Pause {
 }
 
 /// What an apiserver, or the store behind it, suffers from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
     /// It asks for less: 429, 503, 504.
     Overloaded,
@@ -170,7 +170,7 @@ pub enum Name {
     /// A node's name.
     Node(NodeId, Arc<str>),
     /// A group's identity.
-    Group(GroupId, GroupName),
+    Group(GroupId, Arc<GroupName>),
     /// A group is forgotten.
     GroupGone(GroupId),
     /// A pod's address and maker. Both are forgotten with [`Event::PodRemoved`].

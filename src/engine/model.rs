@@ -115,7 +115,7 @@ pub enum Order {
 }
 
 /// Which queue pays for a group, as far as is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Assignment {
     /// Owners are still being looked up.
     Unresolved,
@@ -128,7 +128,7 @@ pub enum Assignment {
 }
 
 /// Why a named queue may not be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Forbidden {
     /// The queue's `namespaces` does not select the namespace.
     Namespace,

@@ -4,7 +4,7 @@ use super::event::{Pause, Trouble};
 use super::model::{Forbidden, Millis, QueueId, ResourceId};
 
 /// Why a group's next pods are not let go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// First lists of the cluster are not in yet.
     ClusterNotSynced,
@@ -58,7 +58,7 @@ pub enum Reason {
 }
 
 /// Which resource is short and by how much.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Shortage {
     /// The resource.
     pub resource: ResourceId,

@@ -40,7 +40,7 @@ pub fn explanation(view: &View, namespace: &str, row: &GroupRow) -> Explanation 
         capacity: quantities(&view.capacity),
         pods: row.pods.iter().map(pod).collect(),
         pods_not_shown: pods_not_shown(row),
-        evidence: texts(&row.evidence),
+        evidence: texts(&row.who.evidence),
         observed_at: rfc3339(view.time),
     }
 }
@@ -56,7 +56,7 @@ fn metadata(namespace: &str, row: &GroupRow) -> Metadata {
 fn work(row: &GroupRow) -> Work {
     Work {
         root: root(row),
-        chains: row.chains.iter().map(|chain| texts(chain)).collect(),
+        chains: row.who.chains.iter().map(|chain| texts(chain)).collect(),
         queue: row.queue.as_deref().map(str::to_owned),
         state: row.state.as_str().to_owned(),
         min_count: row.min_count,
@@ -69,7 +69,7 @@ fn work(row: &GroupRow) -> Work {
             .held
             .as_ref()
             .map(|held| Held { reason: held.code.to_owned(), message: held.message.clone() }),
-        warnings: texts(&row.warnings),
+        warnings: texts(&row.who.warnings),
     }
 }
 
@@ -82,11 +82,12 @@ fn pods_not_shown(row: &GroupRow) -> u64 {
 }
 
 fn root(row: &GroupRow) -> Root {
+    let root = &row.who.root;
     Root {
-        api_version: row.root.api_version.to_string(),
-        kind: row.root.kind.to_string(),
-        name: row.root.address.name.to_string(),
-        uid: row.root.address.uid.to_string(),
+        api_version: root.api_version.to_string(),
+        kind: root.kind.to_string(),
+        name: root.address.name.to_string(),
+        uid: root.address.uid.to_string(),
     }
 }
 
@@ -101,11 +102,12 @@ fn counts(row: &GroupRow) -> Counts {
 }
 
 fn wait(wait: &crate::view::Wait) -> Wait {
+    let why = &wait.why;
     Wait {
-        reason: wait.code.to_owned(),
-        message: wait.message.clone(),
-        remedy: wait.remedy.clone(),
-        needs_action: wait.needs_action,
+        reason: why.code.to_owned(),
+        message: why.message.clone(),
+        remedy: why.remedy.clone(),
+        needs_action: why.needs_action,
         groups_ahead: wait.groups_ahead,
         pods_ahead: wait.pods_ahead,
     }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::engine::ClusterId;
-use crate::engine::event::{Address, ObjectRef};
-use crate::view::{Amounts, Counts, GroupRow, GroupState, PodRow, QueueRow, View, Wait};
+use crate::engine::event::{Address, GroupName, ObjectRef};
+use crate::view::{Amounts, Counts, GroupRow, GroupState, PodRow, QueueRow, View, Wait, Why};
 
 /// 2026-11-30T19:43:54Z.
 pub const NOW: i64 = 1_796_067_834_000;
@@ -23,6 +23,36 @@ pub fn row(name: &str) -> GroupRow {
     };
     GroupRow {
         name: format!("rayjob-{name}-1f2e").into(),
+        who: Arc::new(who(name)),
+        queue: Some("a".into()),
+        state: GroupState::Growing,
+        wait: Some(Wait {
+            why: Arc::new(Why {
+                code: "QueueLimit",
+                message: "queue a may use 8 cpu, 7 are in use and 2 are asked: 1 is missing".into(),
+                remedy: Some("raise the limit of queue a or wait".into()),
+                needs_action: false,
+                settled: true,
+            }),
+            groups_ahead: 2,
+            pods_ahead: 5,
+        }),
+        held: None,
+        min_count: 4,
+        priority: 10,
+        asks: Arc::new(amounts(&[("cpu", "2"), ("memory", "4Gi")])),
+        charged: Arc::new(amounts(&[("cpu", "2"), ("pods", "1")])),
+        since: NOW - 90_000,
+        begun: NOW - 90_000,
+        pods: vec![pod("head", "Running"), pod("worker-0", "Waiting")],
+        counts: Counts { waiting: 3, released: 0, running: 1, ended: 0 },
+    }
+}
+
+fn who(name: &str) -> GroupName {
+    GroupName {
+        namespace: "ml".into(),
+        joined: None,
         root: ObjectRef {
             address: Address {
                 cluster: ClusterId::default(),
@@ -37,26 +67,6 @@ pub fn row(name: &str) -> GroupRow {
             format!("RayJob/{name}").into(),
             format!("RayCluster/{name}-abcde").into(),
         ]],
-        queue: Some("a".into()),
-        state: GroupState::Growing,
-        wait: Some(Wait {
-            code: "QueueLimit",
-            message: "queue a may use 8 cpu, 7 are in use and 2 are asked: 1 is missing".into(),
-            remedy: Some("raise the limit of queue a or wait".into()),
-            needs_action: false,
-            settled: true,
-            groups_ahead: 2,
-            pods_ahead: 5,
-        }),
-        held: None,
-        min_count: 4,
-        priority: 10,
-        asks: amounts(&[("cpu", "2"), ("memory", "4Gi")]),
-        charged: amounts(&[("cpu", "2"), ("pods", "1")]),
-        since: NOW - 90_000,
-        begun: NOW - 90_000,
-        pods: vec![pod("head", "Running"), pod("worker-0", "Waiting")],
-        counts: Counts { waiting: 3, released: 0, running: 1, ended: 0 },
         evidence: vec!["queue: label tidegate.dev/queue on RayJob/train".into()],
         warnings: vec![],
     }

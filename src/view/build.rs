@@ -3,20 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::event::{GroupName, Pause};
+use crate::engine::event::Pause;
 use crate::engine::{
     Assignment, Engine, Gang, GroupId, GroupSummary, Millis, PodId, QueueId, QueueSummary, Reason,
+    Vector,
 };
 
-use super::text::cause;
+use super::text::{Known, cause};
 use super::{
-    Counts, GroupRow, GroupState, Held, Names, PODS_SHOWN, PodRow, QueueRow, Totals, View, Wait,
+    Amounts, Counts, GroupRow, GroupState, Held, Names, PODS_SHOWN, PodRow, QueueRow, Totals, View,
+    Wait, Why,
 };
-
-/// Digits of a root's uid that make a group's name unique in its namespace.
-const UID_DIGITS: usize = 8;
-/// Longest name of a Kubernetes object.
-const NAME_MAX: usize = 253;
 
 /// Numbers of a queue with those below it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,6 +32,7 @@ impl View {
         let queues = engine.queues();
         let ahead = positions(&queues, &groups);
         let sums = sum_up(engine, &groups);
+        let mut rows = Rows::new(engine, names, now);
         Self {
             revision: totals.rounds,
             time: now,
@@ -48,10 +46,10 @@ impl View {
             groups: groups
                 .iter()
                 .filter_map(|group| {
-                    let name = names.group(group.id)?;
+                    let known = names.known(group.id)?;
                     let ahead = ahead.get(&group.id).copied().unwrap_or_default();
-                    let row = group_row(engine, names, name, group, ahead, now);
-                    Some(((name.namespace.clone(), row.name.clone()), Arc::new(row)))
+                    let row = rows.row(known, group, ahead);
+                    Some(((known.who.namespace.clone(), row.name.clone()), Arc::new(row)))
                 })
                 .collect(),
             capacity: names.amounts(engine.capacity()),
@@ -134,87 +132,108 @@ fn queue_row(
     }
 }
 
-fn group_row(
-    engine: &Engine,
-    names: &Names,
-    name: &GroupName,
-    group: &GroupSummary,
-    ahead: (u64, u64),
+/// Makes the rows of groups. What many of them say alike is kept once.
+struct Rows<'a> {
+    engine: &'a Engine,
+    names: &'a Names,
     now: Millis,
-) -> GroupRow {
-    GroupRow {
-        name: row_name(name),
-        root: name.root.clone(),
-        chains: name.chains.clone(),
-        queue: match group.queue {
-            Assignment::Queue(queue) | Assignment::Forbidden(queue, _) => {
-                Some(names.queue(queue).name)
-            }
-            Assignment::Unresolved | Assignment::Unnamed => None,
-        },
-        state: state(group),
-        wait: group.reason.map(|reason| wait(engine, names, group, &reason, ahead, now)),
-        held: held(names, group),
-        min_count: match group.gang {
-            Gang::Units => 0,
-            Gang::AtLeast(count) => count,
-            Gang::All => u32::try_from(members(group)).unwrap_or(u32::MAX),
-        },
-        priority: group.priority,
-        asks: names.amounts(&group.asks),
-        charged: names.amounts(&group.charged),
-        since: group.since,
-        begun: group.begun,
-        pods: pod_rows(engine, names, group),
-        counts: Counts {
-            waiting: count(&group.waiting),
-            released: count(&group.released),
-            running: count(&group.running),
-            ended: count(&group.ended),
-        },
-        evidence: name.evidence.clone(),
-        warnings: name.warnings.clone(),
+    amounts: BTreeMap<Vector, Arc<Amounts>>,
+    whys: BTreeMap<(Assignment, Reason), Arc<Why>>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(engine: &'a Engine, names: &'a Names, now: Millis) -> Self {
+        Self { engine, names, now, amounts: BTreeMap::new(), whys: BTreeMap::new() }
+    }
+
+    fn row(&mut self, known: &Known, group: &GroupSummary, ahead: (u64, u64)) -> GroupRow {
+        GroupRow {
+            name: known.row.clone(),
+            who: known.who.clone(),
+            queue: match group.queue {
+                Assignment::Queue(queue) | Assignment::Forbidden(queue, _) => {
+                    Some(self.names.queue(queue).name)
+                }
+                Assignment::Unresolved | Assignment::Unnamed => None,
+            },
+            state: state(group),
+            wait: group.reason.map(|reason| self.wait(group, reason, ahead)),
+            held: held(self.names, group).map(Box::new),
+            min_count: match group.gang {
+                Gang::Units => 0,
+                Gang::AtLeast(count) => count,
+                Gang::All => u32::try_from(members(group)).unwrap_or(u32::MAX),
+            },
+            priority: group.priority,
+            asks: self.amounts(&group.asks),
+            charged: self.amounts(&group.charged),
+            since: group.since,
+            begun: group.begun,
+            pods: pod_rows(self.engine, self.names, group),
+            counts: Counts {
+                waiting: count(&group.waiting),
+                released: count(&group.released),
+                running: count(&group.running),
+                ended: count(&group.ended),
+            },
+        }
+    }
+
+    fn amounts(&mut self, vector: &Vector) -> Arc<Amounts> {
+        if let Some(known) = self.amounts.get(vector) {
+            return Arc::clone(known);
+        }
+        let amounts = Arc::new(self.names.amounts(vector));
+        self.amounts.insert(vector.clone(), Arc::clone(&amounts));
+        amounts
+    }
+
+    /// Why it waits.
+    fn wait(
+        &mut self,
+        group: &GroupSummary,
+        reason: Reason,
+        (groups_ahead, pods_ahead): (u64, u64),
+    ) -> Wait {
+        let Self { engine, names, now, .. } = *self;
+        let make = || Arc::new(why(engine, names, group, &reason, now));
+        let why = match reason {
+            // What was answered is known of this group alone.
+            Reason::ReleaseRefused { .. } => make(),
+            _ => Arc::clone(self.whys.entry((group.queue, reason)).or_insert_with(make)),
+        };
+        Wait { why, groups_ahead, pods_ahead }
     }
 }
 
-/// Why it waits.
-fn wait(
-    engine: &Engine,
-    names: &Names,
-    group: &GroupSummary,
-    reason: &Reason,
-    (groups_ahead, pods_ahead): (u64, u64),
-    now: Millis,
-) -> Wait {
-    let wait = Wait {
+fn why(engine: &Engine, names: &Names, group: &GroupSummary, reason: &Reason, now: Millis) -> Why {
+    let why = Why {
         code: reason.code(),
         message: names.wait(group.id, reason, now),
         remedy: names.remedy(reason),
         needs_action: reason.needs_action(),
         settled: !reason.is_passing(),
-        groups_ahead,
-        pods_ahead,
     };
-    never_whole(engine, names, group, reason, wait)
+    never_whole(engine, names, group.queue, reason, why)
 }
 
 /// Of a gang that is larger than a backlog on its path, that some of it is always refused.
 fn never_whole(
     engine: &Engine,
     names: &Names,
-    group: &GroupSummary,
+    queue: Assignment,
     reason: &Reason,
-    wait: Wait,
-) -> Wait {
-    let Assignment::Queue(queue) = group.queue else { return wait };
-    let &Reason::WaitingForMembers { need, .. } = reason else { return wait };
-    let Some((queue, most)) = engine.too_few_may_wait(queue, need) else { return wait };
-    let (queue, message) = (names.queue(queue).name, &wait.message);
-    Wait {
+    why: Why,
+) -> Why {
+    let Assignment::Queue(queue) = queue else { return why };
+    let &Reason::WaitingForMembers { need, .. } = reason else { return why };
+    let Some((queue, most)) = engine.too_few_may_wait(queue, need) else { return why };
+    let (queue, message) = (names.queue(queue).name, &why.message);
+    Why {
         message: format!("{message}, and they never all do: queue {queue:?} lets only {most} wait"),
         remedy: Some(format!("raise spec.maxPending.pods of queue {queue:?} to {need} or more")),
         needs_action: true,
-        ..wait
+        ..why
     }
 }
 
@@ -274,36 +293,8 @@ fn pod_rows(engine: &Engine, names: &Names, group: &GroupSummary) -> Vec<PodRow>
         let created = engine.created(pod).unwrap_or_default();
         Some(PodRow { name, state, created, hindrance: names.hindrance(pod).cloned() })
     };
-    waiting.chain(released).chain(running).chain(ended).filter_map(row).take(PODS_SHOWN).collect()
-}
-
-/// `job-pi-1a2b3c4d`: kind, name and the first digits of the uid of the root. Trees that
-/// joined by name may share a root with others: they are `group-NAME` and a hash of it.
-fn row_name(group: &GroupName) -> Arc<str> {
-    let root = &group.root;
-    let (kind, name, digits) = match &group.joined {
-        Some(joined) => ("group", plain(joined), format!("{:08x}", fnv1a(joined))),
-        None => (&*root.kind, root.address.name.to_string(), uid_digits(&root.address.uid)),
-    };
-    let mut name = format!("{}-{name}", kind.to_lowercase());
-    while name.len() > NAME_MAX - UID_DIGITS - 1 {
-        name.pop();
-    }
-    format!("{name}-{digits}").into()
-}
-
-fn uid_digits(uid: &str) -> String {
-    let digits = uid.chars().filter(char::is_ascii_alphanumeric).take(UID_DIGITS);
-    digits.map(|digit| digit.to_ascii_lowercase()).collect()
-}
-
-/// Any text as a part of an object's name.
-fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
-        .collect()
-}
-
-fn fnv1a(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    let rows = waiting.chain(released).chain(running).chain(ended).filter_map(row);
+    let mut shown = Vec::with_capacity(members(group).min(PODS_SHOWN));
+    shown.extend(rows.take(PODS_SHOWN));
+    shown
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::engine::Millis;
-use crate::engine::event::ObjectRef;
+use crate::engine::event::GroupName;
 
 pub use text::Names;
 
@@ -111,11 +111,8 @@ pub struct QueueRow {
 pub struct GroupRow {
     /// Unique in its namespace: kind and name of the root and a few digits of its uid.
     pub name: Arc<str>,
-    /// The object at the top.
-    pub root: ObjectRef,
-    /// Different owner chains of its pods, top first, as `Kind/name`; with what starts such
-    /// roots above the root.
-    pub chains: Vec<Vec<Arc<str>>>,
+    /// Its root, owner chains, evidence and warnings.
+    pub who: Arc<GroupName>,
     /// The queue that pays, if one is named.
     pub queue: Option<Arc<str>>,
     /// Where it stands.
@@ -123,15 +120,15 @@ pub struct GroupRow {
     /// Why its next pods wait.
     pub wait: Option<Wait>,
     /// Why pods that were let go have no node.
-    pub held: Option<Held>,
+    pub held: Option<Box<Held>>,
     /// How many pods must start together; 0 when each is on its own.
     pub min_count: u32,
     /// Priority of its first waiting pod.
     pub priority: i32,
     /// What its first waiting pod, or its gang, asks.
-    pub asks: Amounts,
+    pub asks: Arc<Amounts>,
     /// What it is charged now.
-    pub charged: Amounts,
+    pub charged: Arc<Amounts>,
     /// Earliest creation of a waiting pod, else of any.
     pub since: Millis,
     /// Earliest creation of any pod.
@@ -140,10 +137,6 @@ pub struct GroupRow {
     pub pods: Vec<PodRow>,
     /// Pods waiting, released without a node, on a node.
     pub counts: Counts,
-    /// Where queue and size came from, what could not be read.
-    pub evidence: Vec<Arc<str>>,
-    /// What somebody wrote that means nothing.
-    pub warnings: Vec<Arc<str>>,
 }
 
 /// Pods of a group that a view lists by name.
@@ -194,9 +187,20 @@ impl GroupState {
     }
 }
 
-/// Why a group waits.
+/// Why a group waits, and behind whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
+    /// The same for all that wait for the same.
+    pub why: Arc<Why>,
+    /// Groups of the same queue that go first.
+    pub groups_ahead: u64,
+    /// Pods of those groups.
+    pub pods_ahead: u64,
+}
+
+/// Why a group waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
     /// One word from the closed list.
     pub code: &'static str,
     /// A sentence with the numbers.
@@ -207,10 +211,6 @@ pub struct Wait {
     pub needs_action: bool,
     /// Looked at in full: not on its way to being decided or resolved.
     pub settled: bool,
-    /// Groups of the same queue that go first.
-    pub groups_ahead: u64,
-    /// Pods of those groups.
-    pub pods_ahead: u64,
 }
 
 /// Why pods that were let go have no node: what the first of them says.

@@ -6,12 +6,12 @@ use rstest::rstest;
 
 use super::*;
 use crate::engine::event::{
-    Address, Event, GroupConfig, GroupName, Maker, Name, NodeConfig, Pause, PodConfig, QueueConfig,
-    QueueName, Trouble,
+    Address, Event, GroupConfig, GroupName, Maker, Name, NodeConfig, ObjectRef, Pause, PodConfig,
+    QueueConfig, QueueName, Trouble,
 };
 use crate::engine::{
     Assignment, ClusterId, Engine, Forbidden, Gang, GroupId, NodeId, PodState, QueueId, Reason,
-    ResourceId, Shortage, Uid,
+    ResourceId, Shortage, Uid, Vector,
 };
 
 const QUEUE: QueueId = QueueId(1);
@@ -128,15 +128,15 @@ fn world() -> (Engine, Names) {
     (engine, names)
 }
 
-fn named(root: ObjectRef) -> GroupName {
-    GroupName {
+fn named(root: ObjectRef) -> Arc<GroupName> {
+    Arc::new(GroupName {
         namespace: "team".into(),
         joined: None,
         root,
         chains: vec![],
         evidence: vec![],
         warnings: vec![],
-    }
+    })
 }
 
 #[test]
@@ -188,15 +188,15 @@ fn a_gang_that_is_larger_than_a_backlog_on_its_path_is_told_that_it_never_gets_w
     engine.decide(10);
     let view = View::of(&engine, &names, 9_000, Totals::default());
     let row = &view.groups[&("team".into(), "job-gang-0a1b2c3d".into())];
-    let wait = row.wait.clone().unwrap();
-    assert_eq!(wait.code, "WaitingForMembers");
-    assert_eq!(wait.needs_action, told);
+    let why = row.wait.clone().unwrap().why;
+    assert_eq!(why.code, "WaitingForMembers");
+    assert_eq!(why.needs_action, told);
     if told {
         let said = "1 of the 5 pods that must start together have arrived, and they never all do: \
                     queue \"research\" lets only 4 wait";
-        assert_eq!(wait.message, said);
+        assert_eq!(why.message, said);
         let remedy = "raise spec.maxPending.pods of queue \"research\" to 5 or more";
-        assert_eq!(wait.remedy.as_deref(), Some(remedy));
+        assert_eq!(why.remedy.as_deref(), Some(remedy));
     }
 }
 
@@ -213,7 +213,7 @@ fn what_holds_a_pod_that_was_let_go_is_told_gates_of_others_first() {
     names.learn(Name::Hindrance(Uid(10), Some("0/3 nodes are available".into())));
     let said = "Unschedulable: pod pod-10: 0/3 nodes are available";
     assert_eq!(held(&engine, &names).as_deref(), Some(said));
-    let cost: crate::engine::Vector = [(ResourceId::PODS, 1)].into_iter().collect();
+    let cost: Vector = [(ResourceId::PODS, 1)].into_iter().collect();
     let state = PodState::Released { held: true };
     let pod = PodConfig { group: GroupId(1), cost, priority: 7, created: 6_000, state };
     engine.apply(9_000, Event::PodChanged(Uid(11), pod));
@@ -235,12 +235,43 @@ fn a_queue_says_that_releases_are_paused_only_while_work_of_it_waits_for_that() 
     assert_eq!(paused(&engine).map(|(code, _)| code), Some("ApiserverSlow"));
     let view = View::of(&engine, &names, 0, Totals::default());
     let row = view.groups.values().next().unwrap();
-    assert_eq!(row.wait.as_ref().map(|wait| wait.code), Some("ReleasesPaused"));
+    assert_eq!(row.wait.as_ref().map(|wait| wait.why.code), Some("ReleasesPaused"));
     assert!(row.held.is_none(), "that a scheduler is silent is not known: {:?}", row.held);
     for pod in [10, 11] {
         engine.apply(0, Event::PodRemoved(Uid(pod)));
     }
     assert_eq!(paused(&engine), None);
+}
+
+/// Of a hundred thousand groups that wait for the same, the sentence and the amounts are
+/// in memory once.
+#[test]
+fn what_groups_that_wait_for_the_same_are_told_is_kept_once() {
+    let (mut engine, mut names) = world();
+    let config = GroupConfig {
+        cluster: ClusterId(0),
+        root: Uid(2),
+        queue: Assignment::Queue(QUEUE),
+        gang: Gang::Units,
+    };
+    let cost: Vector = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
+    engine.apply(9_000, Event::GroupChanged(GroupId(2), config));
+    let pod = |created, state| PodConfig {
+        group: GroupId(2),
+        cost: cost.clone(),
+        priority: 7,
+        created,
+        state,
+    };
+    engine.apply(9_000, Event::PodChanged(Uid(20), pod(7_000, PodState::Gated)));
+    names.learn(Name::Group(GroupId(2), named(object("Job", "other", "0A1B-2C3D4E5F"))));
+    engine.decide(10);
+    let view = View::of(&engine, &names, 9_000, Totals::default());
+    let rows: Vec<_> = view.groups.values().collect();
+    let [one, two] = rows[..] else { panic!("{rows:?}") };
+    let (first, second) = (one.wait.as_ref().unwrap(), two.wait.as_ref().unwrap());
+    assert_eq!((first.why.code, first.groups_ahead, second.groups_ahead), ("QueueLimit", 1, 0));
+    assert!(Arc::ptr_eq(&first.why, &second.why) && Arc::ptr_eq(&one.asks, &two.asks));
 }
 
 #[test]

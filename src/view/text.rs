@@ -11,16 +11,29 @@ use crate::quantity;
 
 use super::Amounts;
 
+/// Digits of a root's uid that make a group's name unique in its namespace.
+const UID_DIGITS: usize = 8;
+/// Longest name of a Kubernetes object.
+const NAME_MAX: usize = 253;
+
 /// Who the ids stand for.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     resources: BTreeMap<ResourceId, Arc<str>>,
     queues: BTreeMap<QueueId, QueueName>,
     nodes: BTreeMap<NodeId, Arc<str>>,
-    groups: BTreeMap<GroupId, Arc<GroupName>>,
+    groups: BTreeMap<GroupId, Known>,
     pods: BTreeMap<PodId, (Address, Maker)>,
     hindrances: BTreeMap<PodId, Arc<str>>,
     refusals: BTreeMap<GroupId, Arc<str>>,
+}
+
+/// Who a group is.
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) who: Arc<GroupName>,
+    /// What the group is called as an object.
+    pub(super) row: Arc<str>,
 }
 
 impl Names {
@@ -30,7 +43,10 @@ impl Names {
             Name::Resource(id, name) => drop(self.resources.insert(id, name)),
             Name::Queue(id, name) => drop(self.queues.insert(id, name)),
             Name::Node(id, name) => drop(self.nodes.insert(id, name)),
-            Name::Group(id, name) => drop(self.groups.insert(id, Arc::new(name))),
+            Name::Group(id, who) => {
+                let row = row_name(&who);
+                self.groups.insert(id, Known { who, row });
+            }
             Name::GroupGone(id) => {
                 self.groups.remove(&id);
                 self.refusals.remove(&id);
@@ -78,6 +94,10 @@ impl Names {
     /// Who a group is.
     #[must_use]
     pub fn group(&self, id: GroupId) -> Option<&Arc<GroupName>> {
+        self.known(id).map(|known| &known.who)
+    }
+
+    pub(super) fn known(&self, id: GroupId) -> Option<&Known> {
         self.groups.get(&id)
     }
 
@@ -283,4 +303,35 @@ pub(super) fn cause(pause: &Pause) -> &'static str {
         Trouble::Slow => "the apiserver takes seconds to answer",
         Trouble::StoreFull => "the apiserver's store (etcd) is full and takes no writes",
     }
+}
+
+/// `job-pi-1a2b3c4d`: kind, name and the first digits of the uid of the root. Trees that
+/// joined by name may share a root with others: they are `group-NAME` and a hash of it.
+fn row_name(group: &GroupName) -> Arc<str> {
+    let root = &group.root;
+    let (kind, name, digits) = match &group.joined {
+        Some(joined) => ("group", plain(joined), format!("{:08x}", fnv1a(joined))),
+        None => (&*root.kind, root.address.name.to_string(), uid_digits(&root.address.uid)),
+    };
+    let mut name = format!("{}-{name}", kind.to_lowercase());
+    while name.len() > NAME_MAX - UID_DIGITS - 1 {
+        name.pop();
+    }
+    format!("{name}-{digits}").into()
+}
+
+fn uid_digits(uid: &str) -> String {
+    let digits = uid.chars().filter(char::is_ascii_alphanumeric).take(UID_DIGITS);
+    digits.map(|digit| digit.to_ascii_lowercase()).collect()
+}
+
+/// Any text as a part of an object's name.
+fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .collect()
+}
+
+fn fnv1a(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

@@ -1,6 +1,7 @@
 //! What `clusters` tells of a real control plane, with nothing else of Tidegate running.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -30,7 +31,7 @@ const SOON: Duration = Duration::from_mins(2);
 #[derive(Default)]
 struct Told {
     queues: BTreeMap<QueueId, String>,
-    group_names: BTreeMap<GroupId, GroupName>,
+    group_names: BTreeMap<GroupId, Arc<GroupName>>,
     groups: BTreeMap<GroupId, GroupConfig>,
     pod_names: BTreeMap<PodId, String>,
     pods: BTreeMap<PodId, PodConfig>,

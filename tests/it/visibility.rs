@@ -16,13 +16,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tidegate::certs::{Authority, Names, Resolver};
 use tidegate::engine::ClusterId;
-use tidegate::engine::event::{Address, ObjectRef};
+use tidegate::engine::event::{Address, GroupName, ObjectRef};
 use tidegate::report::health::{self, Health};
 use tidegate::report::visibility::access::Ask;
 use tidegate::report::visibility::{Apiserver, Authorizer as _, Identity, Visibility, router};
 use tidegate::report::{frontproxy, serve};
 use tidegate::view::{
-    self, Amounts, Counts, GroupRow, GroupState, PodRow, Published, QueueRow, View, Wait,
+    self, Amounts, Counts, GroupRow, GroupState, PodRow, Published, QueueRow, View, Wait, Why,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -191,6 +191,41 @@ fn group(namespace: &str, name: &str) -> GroupRow {
     let now = jiff::Timestamp::now().as_millisecond();
     GroupRow {
         name: format!("job-{name}-1f2e").into(),
+        who: Arc::new(who(namespace, name)),
+        queue: Some("a".into()),
+        state: GroupState::Waiting,
+        wait: Some(Wait {
+            why: Arc::new(Why {
+                code: "QueueLimit",
+                message: "limit of queue \"a\": needs 2 cpu, 7 of 8 in use, 1 missing".to_owned(),
+                remedy: None,
+                needs_action: false,
+                settled: true,
+            }),
+            groups_ahead: 1,
+            pods_ahead: 3,
+        }),
+        held: None,
+        min_count: 0,
+        priority: 0,
+        asks: Arc::new(amounts("2")),
+        charged: Arc::default(),
+        since: now - 20 * 3_600_000,
+        begun: now - 20 * 3_600_000,
+        pods: vec![PodRow {
+            name: format!("{name}-0").into(),
+            state: "Waiting",
+            created: now,
+            hindrance: None,
+        }],
+        counts: Counts { waiting: 1, ..Counts::default() },
+    }
+}
+
+fn who(namespace: &str, name: &str) -> GroupName {
+    GroupName {
+        namespace: namespace.into(),
+        joined: None,
         root: ObjectRef {
             address: Address {
                 cluster: ClusterId(0),
@@ -202,31 +237,6 @@ fn group(namespace: &str, name: &str) -> GroupRow {
             kind: "Job".into(),
         },
         chains: Vec::new(),
-        queue: Some("a".into()),
-        state: GroupState::Waiting,
-        wait: Some(Wait {
-            code: "QueueLimit",
-            message: "limit of queue \"a\": needs 2 cpu, 7 of 8 in use, 1 missing".to_owned(),
-            remedy: None,
-            needs_action: false,
-            settled: true,
-            groups_ahead: 1,
-            pods_ahead: 3,
-        }),
-        held: None,
-        min_count: 0,
-        priority: 0,
-        asks: amounts("2"),
-        charged: Amounts::default(),
-        since: now - 20 * 3_600_000,
-        begun: now - 20 * 3_600_000,
-        pods: vec![PodRow {
-            name: format!("{name}-0").into(),
-            state: "Waiting",
-            created: now,
-            hindrance: None,
-        }],
-        counts: Counts { waiting: 1, ..Counts::default() },
         evidence: vec!["queue a: label on the namespace".into()],
         warnings: vec![],
     }

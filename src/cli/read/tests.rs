@@ -331,9 +331,10 @@ async fn why_warns_first_and_says_what_holds_what_was_let_go() {
     let mut view = view();
     for row in view.groups.values_mut() {
         let row = Arc::make_mut(row);
-        row.warnings = vec!["annotation tidegate.dev/gang=\"yes\" is ignored".into()];
+        Arc::make_mut(&mut row.who).warnings =
+            vec!["annotation tidegate.dev/gang=\"yes\" is ignored".into()];
         let message = "pod x-head: 0/3 nodes are available".to_owned();
-        row.held = Some(Held { code: "Unschedulable", message });
+        row.held = Some(Box::new(Held { code: "Unschedulable", message }));
         row.wait = None;
         row.counts.waiting = 250;
     }

@@ -62,7 +62,7 @@ pub(super) struct Group {
     pub was_frozen: bool,
     pub queue_name: Option<Arc<str>>,
     pub config: Option<GroupConfig>,
-    pub name: Option<GroupName>,
+    pub name: Option<Arc<GroupName>>,
 }
 
 impl Group {

@@ -72,7 +72,8 @@ impl Translator {
         let thawed = group.was_frozen && !group.is_frozen();
         group.was_frozen = group.is_frozen();
         let name = group.describe(cluster);
-        if group.name != name {
+        if group.name.as_deref() != name.as_ref() {
+            let name = name.map(Arc::new);
             group.name.clone_from(&name);
             self.out.inputs.extend(name.map(|name| Input::Name(Name::Group(id, name))));
         }

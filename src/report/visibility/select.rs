@@ -107,9 +107,9 @@ impl ObjectName {
 
     /// Whether this is the group's root, an object of its chain, or one of its pods.
     fn is_in(&self, row: &GroupRow) -> bool {
-        let root = &row.root;
+        let root = &row.who.root;
         (*self.name == *root.address.name && self.means(&root.kind))
-            || row.chains.iter().flatten().any(|link| self.is(link))
+            || row.who.chains.iter().flatten().any(|link| self.is(link))
             || (self.is_pod() && row.pods.iter().any(|pod| *pod.name == *self.name))
     }
 

@@ -89,24 +89,26 @@ fn cells(group: &GroupRow, now: i64) -> [Value; COLUMNS.len()] {
     let counts = group.counts;
     let placed = counts.running + counts.ended;
     let total = counts.waiting + counts.released + placed;
+    let root = &group.who.root;
     let held = group.held.as_ref().map_or("", |held| held.code);
     [
         json!(&*group.name),
         json!(group.queue.as_deref().unwrap_or("<none>")),
         json!(group.state.as_str()),
         json!(format!("{placed}/{total}")),
-        json!(wait.map_or(held, |wait| wait.code)),
+        json!(wait.map_or(held, |wait| wait.why.code)),
         json!(human(now - group.since)),
         json!(group.priority),
         json!(listed(&group.asks)),
         json!(wait.map_or(0, |wait| wait.groups_ahead)),
-        json!(format!("{}/{}", group.root.kind, group.root.address.name)),
+        json!(format!("{}/{}", root.kind, root.address.name)),
         json!(warnings(group)),
     ]
 }
 
 fn warnings(group: &GroupRow) -> String {
-    if group.warnings.is_empty() { "<none>".to_owned() } else { group.warnings.join("; ") }
+    let warnings = &group.who.warnings;
+    if warnings.is_empty() { "<none>".to_owned() } else { warnings.join("; ") }
 }
 
 fn listed(amounts: &Amounts) -> String {

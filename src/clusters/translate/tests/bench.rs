@@ -1,6 +1,7 @@
 //! A translator on a bench: objects in, the facts that the engine would have out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::DynamicObject;
@@ -180,7 +181,7 @@ pub struct Mirror {
     pub node_names: BTreeMap<NodeId, String>,
     pub nodes: BTreeMap<NodeId, NodeConfig>,
     pub foreign: BTreeMap<NodeId, Vector>,
-    pub group_names: BTreeMap<GroupId, GroupName>,
+    pub group_names: BTreeMap<GroupId, Arc<GroupName>>,
     pub groups: BTreeMap<GroupId, GroupConfig>,
     pub pod_names: BTreeMap<PodId, String>,
     pub pods: BTreeMap<PodId, PodConfig>,

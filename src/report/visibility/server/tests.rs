@@ -115,8 +115,9 @@ async fn a_group_that_has_ended_is_whole_and_one_that_is_held_says_by_what() {
             (row.state, row.counts) = (GroupState::Ended, Counts { ended: 8, ..Counts::default() });
         } else {
             row.counts = Counts { released: 1, running: 2, ended: 1, waiting: 0 };
-            row.held = Some(Held { code: "OtherGate", message: String::new() });
-            row.warnings = vec!["a is ignored".into(), "b is ignored".into()];
+            row.held = Some(Box::new(Held { code: "OtherGate", message: String::new() }));
+            Arc::make_mut(&mut row.who).warnings =
+                vec!["a is ignored".into(), "b is ignored".into()];
         }
     }
     let table = printed_of(view, "ann", "/namespaces/ml/groups?includeObject=None").await;
