@@ -140,7 +140,7 @@ pub struct PodFacts {
     /// Its address.
     pub key: ObjectKey,
     /// Its marks and owner.
-    pub metadata: Metadata,
+    pub metadata: Arc<Metadata>,
     /// `metadata.creationTimestamp`.
     pub created: Millis,
     /// `spec.priority`.
@@ -158,7 +158,7 @@ pub struct PodFacts {
     /// A mirror pod or a daemon's: no queue ever pays for it.
     pub exempt: bool,
     /// What was written with its release, if its gate is open.
-    pub released: Option<Released>,
+    pub released: Option<Box<Released>>,
 }
 
 /// Where a pod stands.

@@ -130,7 +130,7 @@ pub fn pod(pod: &Pod) -> PodFacts {
     PodFacts {
         id: uid(&key.uid),
         created: created(&pod.metadata),
-        metadata: Metadata::from(&pod.metadata),
+        metadata: Arc::new(Metadata::from(&pod.metadata)),
         priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
         priority_class: spec
             .and_then(|spec| spec.priority_class_name.as_deref())
@@ -141,7 +141,7 @@ pub fn pod(pod: &Pod) -> PodFacts {
         stage,
         open: !gated,
         exempt: is_exempt(&pod.metadata),
-        released: if gated { None } else { record(&pod.metadata) },
+        released: if gated { None } else { record(&pod.metadata).map(Box::new) },
         key,
     }
 }

@@ -11,7 +11,7 @@ use crate::api::names;
 const LONGEST: usize = 253;
 
 /// Marks on one object, as written.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Marks {
     /// Label `tidegate.dev/queue`.
     pub queue: Option<Arc<str>>,

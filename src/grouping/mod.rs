@@ -21,4 +21,6 @@ mod tests;
 pub use marks::Marks;
 pub use object::{Above, Lookup, Metadata, ObjectKey, Owner, Owners, Reference, starts_runs};
 pub use place::resolve;
-pub use placement::{FoundAt, Gang, GroupKey, Member, Placement, QueueChoice, Resolution};
+pub use placement::{
+    Findings, FoundAt, Gang, GroupKey, Member, Placement, QueueChoice, Resolution,
+};

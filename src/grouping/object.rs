@@ -71,7 +71,7 @@ impl From<&OwnerReference> for Reference {
 }
 
 /// Who an object's owner references lead to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Above {
     /// There are none: somebody made it.
     #[default]
@@ -97,7 +97,7 @@ impl From<&[OwnerReference]> for Above {
 }
 
 /// What grouping reads of any object's metadata.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Metadata {
     /// Its labels and annotations that mean something here.
     pub marks: Marks,

@@ -8,7 +8,9 @@ use super::chain::{Chain, End, Link, walk};
 use super::evidence::{self, Said};
 use super::marks::is_too_long;
 use super::object::{Metadata, Owners};
-use super::placement::{FoundAt, Gang, GroupKey, Member, Placement, QueueChoice, Resolution};
+use super::placement::{
+    Findings, FoundAt, Gang, GroupKey, Member, Placement, QueueChoice, Resolution,
+};
 
 /// Finds where a pod belongs, as far as `owners` can tell.
 pub fn resolve(member: &Member<'_>, owners: &impl Owners) -> Resolution {
@@ -28,15 +30,17 @@ pub fn resolve(member: &Member<'_>, owners: &impl Owners) -> Resolution {
             None => GroupKey::Run { namespace, root: Arc::clone(&root.key.uid) },
         },
         root: root.key.clone(),
-        chain: chain.owners.iter().rev().map(|link| link.key.to_string().into()).collect(),
-        queue,
-        gang,
-        evidence: said.evidence.into_iter().map(Arc::from).collect(),
-        warnings: said.warnings.into_iter().map(Arc::from).collect(),
-        asked: chain.asked.clone(),
+        findings: Arc::new(Findings {
+            chain: chain.owners.iter().rev().map(|link| link.key.to_string().into()).collect(),
+            queue,
+            gang,
+            evidence: said.evidence.into_iter().map(Arc::from).collect(),
+            warnings: said.warnings.into_iter().map(Arc::from).collect(),
+            asked: chain.asked.clone(),
+        }),
     };
-    match (&chain.end, chain.asked.last()) {
-        (End::Pending, Some(owner)) => Resolution::Needs(owner.clone(), placement),
+    match chain.end {
+        End::Pending => Resolution::Needs(placement),
         _ => Resolution::Placed(placement),
     }
 }

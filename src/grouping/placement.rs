@@ -18,9 +18,9 @@ pub struct Member<'a> {
 /// Where a pod belongs, or what to look up first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Resolution {
-    /// This owner must be looked up; the placement is what is known until then
-    /// and chooses no queue.
-    Needs(ObjectKey, Placement),
+    /// The last owner that was asked for must be looked up; the placement is what is
+    /// known until then and chooses no queue.
+    Needs(Placement),
     /// All that can be read was read.
     Placed(Placement),
 }
@@ -32,11 +32,20 @@ impl Resolution {
         matches!(self, Self::Placed(_))
     }
 
+    /// The owner that must be looked up.
+    #[must_use]
+    pub fn needed(&self) -> Option<&ObjectKey> {
+        match self {
+            Self::Needs(placement) => placement.findings.asked.last(),
+            Self::Placed(_) => None,
+        }
+    }
+
     /// The placement, be it for good or until more is known.
     #[must_use]
     pub fn placement(&self) -> &Placement {
         match self {
-            Self::Needs(_, placement) | Self::Placed(placement) => placement,
+            Self::Needs(placement) | Self::Placed(placement) => placement,
         }
     }
 }
@@ -67,6 +76,13 @@ pub struct Placement {
     pub group: GroupKey,
     /// The run's root: the highest object that is one run, maybe the pod itself.
     pub root: ObjectKey,
+    /// What the objects above it say, mostly the same for many pods.
+    pub findings: Arc<Findings>,
+}
+
+/// What was found on the way up from a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Findings {
     /// Its owners, top first, as `Kind/name`, with those above the root.
     pub chain: Vec<Arc<str>>,
     /// The queue that was chosen for it.

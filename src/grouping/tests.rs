@@ -134,7 +134,7 @@ impl World {
     fn place(&self, pod: &Object) -> Placement {
         match resolve_in(self, pod, "ns") {
             Resolution::Placed(placement) => placement,
-            Resolution::Needs(owner, _) => panic!("needs {owner}"),
+            Resolution::Needs(placement) => panic!("needs {:?}", placement.findings.asked),
         }
     }
 }
@@ -144,12 +144,12 @@ fn show(placement: &Placement) -> String {
         GroupKey::Run { namespace, root } => format!("{namespace} run {root}"),
         GroupKey::Named { namespace, name } => format!("{namespace} named {name}"),
     };
-    let queue = placement.queue.as_ref().map_or("-", |queue| &queue.name);
-    let chain = placement.chain.join(" > ");
-    let head = format!("{group}; queue {queue}; {:?}; {chain}", placement.gang);
+    let queue = placement.findings.queue.as_ref().map_or("-", |queue| &queue.name);
+    let chain = placement.findings.chain.join(" > ");
+    let head = format!("{group}; queue {queue}; {:?}; {chain}", placement.findings.gang);
     std::iter::once(head)
-        .chain(placement.evidence.iter().map(|sentence| format!("- {sentence}")))
-        .chain(placement.warnings.iter().map(|sentence| format!("! {sentence}")))
+        .chain(placement.findings.evidence.iter().map(|sentence| format!("- {sentence}")))
+        .chain(placement.findings.warnings.iter().map(|sentence| format!("! {sentence}")))
         .collect::<Vec<_>>()
         .join("\n")
 }
@@ -205,10 +205,10 @@ fn a_chain_of_controllers_is_one_run_paid_by_the_queue_on_its_top(#[case] chain:
     assert_eq!(root(&placement), *top);
     assert_eq!(placement.group, GroupKey::Run { namespace: "ns".into(), root: uid_of(top).into() });
     let queue = QueueChoice { name: "a".into(), found: FoundAt::Root };
-    assert_eq!(placement.queue, Some(queue));
+    assert_eq!(placement.findings.queue, Some(queue));
     let owners: Vec<_> = chain[1..].iter().rev().map(|is| Arc::from(*is)).collect();
-    assert_eq!(placement.chain, owners);
-    assert_eq!(placement.gang, Gang::Units);
+    assert_eq!(placement.findings.chain, owners);
+    assert_eq!(placement.findings.gang, Gang::Units);
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn launcher_and_workers_of_an_mpi_job_are_one_group_at_different_depths() {
     let launcher = world.place(&object("Pod/launcher-x").by("Job/launcher"));
     let worker = world.place(&object("Pod/worker-0").by("MPIJob/pi"));
     assert_eq!(launcher.group, worker.group);
-    assert_eq!(launcher.queue, worker.queue);
+    assert_eq!(launcher.findings.queue, worker.findings.queue);
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn a_dask_worker_moves_to_its_cluster_when_that_adopts_the_worker_group() {
     let before = objects(object("DaskWorkerGroup/g")).place(&pod);
     let after = objects(object("DaskWorkerGroup/g").by("DaskCluster/c")).place(&pod);
     assert_eq!((root(&before), root(&after)), ("DaskWorkerGroup/g".into(), "DaskCluster/c".into()));
-    assert_eq!(after.asked.len(), 4);
+    assert_eq!(after.findings.asked.len(), 4);
 }
 
 #[test]
@@ -308,7 +308,7 @@ fn a_run_started_by_hand_is_paid_like_a_scheduled_one_but_stands_alone() {
     ]);
     let by_hand = world.place(&object("Pod/p").by("Job/by-hand"));
     let scheduled = world.place(&object("Pod/q").by("Job/scheduled"));
-    assert_eq!(by_hand.queue, scheduled.queue);
+    assert_eq!(by_hand.findings.queue, scheduled.findings.queue);
     assert_ne!(by_hand.group, scheduled.group);
 }
 
@@ -377,7 +377,7 @@ fn gang_rules(#[case] gang: Option<&str>, #[case] min_count: Option<&str>, #[cas
             pod = pod.annotated(key, value);
         }
     }
-    assert_eq!(world([]).place(&pod).gang, is);
+    assert_eq!(world([]).place(&pod).findings.gang, is);
 }
 
 #[test]
@@ -400,7 +400,7 @@ fn a_group_name_too_long_to_be_one_is_ignored() {
     assert!(matches!(group(126), GroupKey::Named { .. }));
     assert!(matches!(group(127), GroupKey::Run { .. }));
     assert!(matches!(group(100_000), GroupKey::Run { .. }));
-    let warnings = world([]).place(&pod(127)).warnings;
+    let warnings = world([]).place(&pod(127)).findings.warnings.clone();
     assert!(warnings[0].contains("\"... on Pod/p is longer than 253"), "{warnings:?}");
 }
 
@@ -418,8 +418,8 @@ fn a_cluster_scoped_owner_never_merges_namespaces() {
 fn the_label_of_a_cluster_scoped_owner_chooses_nothing() {
     let world = world([object("Namespace/theirs").cluster_scoped().queue("theirs")]);
     let placement = world.place(&object("Pod/p").names("Namespace/theirs"));
-    assert_eq!(placement.queue.map(|queue| queue.name), Some("house".into()));
-    assert!(placement.evidence.iter().any(|line| line.contains("chooses nothing")));
+    assert_eq!(placement.findings.queue.as_ref().map(|queue| &*queue.name), Some("house"));
+    assert!(placement.findings.evidence.iter().any(|line| line.contains("chooses nothing")));
 }
 
 #[test]
@@ -428,13 +428,11 @@ fn an_owner_that_is_not_known_yet_is_asked_for() {
         object("Job/j").by("JobSet/s").queue("b"),
         object("JobSet/s").answers(Lookup::Pending),
     ]);
-    let Resolution::Needs(owner, so_far) = resolve_in(&world, &object("Pod/p").by("Job/j"), "ns")
-    else {
-        panic!("nothing asked for");
-    };
+    let so_far = resolve_in(&world, &object("Pod/p").by("Job/j"), "ns");
+    let owner = so_far.needed().unwrap();
     assert_eq!(owner.to_string(), "JobSet/s");
     assert_eq!(&*owner.namespace, "ns");
-    assert_snapshot!(show(&so_far), @r"
+    assert_snapshot!(show(so_far.placement()), @r"
     ns run uid of JobSet/s; queue -; Units; JobSet/s > Job/j
     - JobSet/s is being looked up
     ");
@@ -465,8 +463,8 @@ fn an_owner_that_is_not_there_leaves_the_pod_alone_and_its_label_unheard(#[case]
     let world = world([object("Job/j").queue("a")]);
     let placement = world.place(&pod.queue("mine"));
     assert_eq!(root(&placement), "Pod/p");
-    assert_eq!(&*placement.queue.as_ref().unwrap().name, "house");
-    assert_eq!(placement.evidence.len(), 3, "{:?}", placement.evidence);
+    assert_eq!(&*placement.findings.queue.as_ref().unwrap().name, "house");
+    assert_eq!(placement.findings.evidence.len(), 3, "{:?}", placement.findings.evidence);
 }
 
 #[test]
@@ -479,7 +477,8 @@ fn what_is_wrong_with_an_owner_is_said() {
         object("Job/d").names("Job/a").names("Job/b"),
         object("Job/e").answers(Lookup::UnknownKind),
     ]);
-    let say = |owner| world.place(&object("Pod/p").by(owner)).evidence.pop().unwrap();
+    let say =
+        |owner| world.place(&object("Pod/p").by(owner)).findings.evidence.last().cloned().unwrap();
     let all = ["Job/a", "Job/c", "Job/d", "Job/e", "Job/f"].map(|owner| say(owner).to_string());
     assert_snapshot!(all.join("\n"), @r"
     the owners of Job/b go round in a circle at Job/a
@@ -498,8 +497,8 @@ fn the_walk_ends_after_ten_owners() {
     });
     let placement = World(objects.collect()).place(&object("Pod/p").by("Level/0"));
     assert_eq!(root(&placement), "Level/9");
-    assert_eq!(placement.asked.len(), 10);
-    assert!(placement.evidence.iter().any(|sentence| sentence.contains("only 10")));
+    assert_eq!(placement.findings.asked.len(), 10);
+    assert!(placement.findings.evidence.iter().any(|sentence| sentence.contains("only 10")));
 }
 
 #[test]
@@ -514,7 +513,7 @@ fn five_levels_up_is_nothing_special() {
         (is, made)
     });
     let placement = World(objects.collect()).place(&object("Pod/p").by("Level/0"));
-    assert_eq!(&*placement.queue.unwrap().name, "top");
+    assert_eq!(&*placement.findings.queue.as_ref().unwrap().name, "top");
 }
 
 #[test]

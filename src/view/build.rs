@@ -28,11 +28,19 @@ impl View {
     /// Reads everything the engine knows.
     #[must_use]
     pub fn of(engine: &Engine, names: &Names, now: Millis, totals: Totals) -> Self {
-        let groups: Vec<GroupSummary> = engine.groups().collect();
         let queues = engine.queues();
-        let ahead = positions(&queues, &groups);
-        let sums = sum_up(engine, &groups);
-        let mut rows = Rows::new(engine, names, now);
+        let mut sums = BTreeMap::new();
+        let mut maker = Maker::new(engine, names, now);
+        let mut rows = Vec::new();
+        // One group at a time: what is read of all of them would be larger than all rows.
+        for group in engine.groups() {
+            sum_up(engine, &group, &mut sums);
+            if let Some(known) = names.known(group.id) {
+                rows.push((group.id, &known.who.namespace, maker.row(known, &group)));
+            }
+        }
+        rows.sort_unstable_by_key(|(id, ..)| *id);
+        line_up(&queues, &mut rows);
         Self {
             revision: totals.rounds,
             time: now,
@@ -43,14 +51,9 @@ impl View {
                 .map(|queue| queue_row(engine, names, queue, &sums, now))
                 .map(|row| (row.name.clone(), row))
                 .collect(),
-            groups: groups
-                .iter()
-                .filter_map(|group| {
-                    let known = names.known(group.id)?;
-                    let ahead = ahead.get(&group.id).copied().unwrap_or_default();
-                    let row = rows.row(known, group, ahead);
-                    Some(((known.who.namespace.clone(), row.name.clone()), Arc::new(row)))
-                })
+            groups: rows
+                .into_iter()
+                .map(|(_, namespace, row)| ((namespace.clone(), row.name.clone()), Arc::new(row)))
                 .collect(),
             capacity: names.amounts(engine.capacity()),
             totals,
@@ -58,46 +61,43 @@ impl View {
     }
 }
 
-/// Groups and pods of the same queue that go before each waiting group.
-fn positions(queues: &[QueueSummary], groups: &[GroupSummary]) -> BTreeMap<GroupId, (u64, u64)> {
-    let waiting: BTreeMap<GroupId, u64> =
-        groups.iter().map(|group| (group.id, count(&group.waiting))).collect();
-    let mut ahead = BTreeMap::new();
+/// Tells the rows, which are in order of their ids, how many groups and pods of the same
+/// queue go before them.
+fn line_up(queues: &[QueueSummary], rows: &mut [(GroupId, &Arc<str>, GroupRow)]) {
     for queue in queues {
         let (mut groups, mut pods) = (0, 0);
         for id in &queue.line {
-            ahead.insert(*id, (groups, pods));
+            let at = rows.binary_search_by_key(id, |(id, ..)| *id);
+            let Some((.., row)) = at.ok().and_then(|at| rows.get_mut(at)) else { continue };
+            if let Some(wait) = &mut row.wait {
+                (wait.groups_ahead, wait.pods_ahead) = (groups, pods);
+            }
             groups += 1;
-            pods += waiting.get(id).copied().unwrap_or(0);
+            pods += row.counts.waiting;
         }
     }
-    ahead
 }
 
-fn sum_up(engine: &Engine, groups: &[GroupSummary]) -> BTreeMap<QueueId, Sums> {
-    let mut sums = BTreeMap::<QueueId, Sums>::new();
-    for group in groups {
-        let Assignment::Queue(queue) = group.queue else { continue };
-        let running = count(&group.released) + count(&group.running);
-        let waiting = count(&group.waiting);
-        let path = engine.path(queue);
-        // Work that names a queue that does not exist is still counted under that name.
-        let own = [queue];
-        for above in if path.is_empty() { &own } else { path } {
-            let sum = sums.entry(*above).or_default();
-            sum.pending.0 += u64::from(waiting > 0);
-            sum.pending.1 += waiting;
-            sum.running.0 += u64::from(running > 0);
-            sum.running.1 += running;
-            if let Some(Reason::ReleasesPaused(pause)) = group.reason {
-                sum.paused.get_or_insert(pause);
-            }
-            if waiting > 0 {
-                sum.oldest = Some(sum.oldest.map_or(group.since, |oldest| oldest.min(group.since)));
-            }
+fn sum_up(engine: &Engine, group: &GroupSummary, sums: &mut BTreeMap<QueueId, Sums>) {
+    let Assignment::Queue(queue) = group.queue else { return };
+    let running = count(&group.released) + count(&group.running);
+    let waiting = count(&group.waiting);
+    let path = engine.path(queue);
+    // Work that names a queue that does not exist is still counted under that name.
+    let own = [queue];
+    for above in if path.is_empty() { &own } else { path } {
+        let sum = sums.entry(*above).or_default();
+        sum.pending.0 += u64::from(waiting > 0);
+        sum.pending.1 += waiting;
+        sum.running.0 += u64::from(running > 0);
+        sum.running.1 += running;
+        if let Some(Reason::ReleasesPaused(pause)) = group.reason {
+            sum.paused.get_or_insert(pause);
+        }
+        if waiting > 0 {
+            sum.oldest = Some(sum.oldest.map_or(group.since, |oldest| oldest.min(group.since)));
         }
     }
-    sums
 }
 
 fn count<T>(items: &[T]) -> u64 {
@@ -133,7 +133,7 @@ fn queue_row(
 }
 
 /// Makes the rows of groups. What many of them say alike is kept once.
-struct Rows<'a> {
+struct Maker<'a> {
     engine: &'a Engine,
     names: &'a Names,
     now: Millis,
@@ -141,12 +141,12 @@ struct Rows<'a> {
     whys: BTreeMap<(Assignment, Reason), Arc<Why>>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> Maker<'a> {
     fn new(engine: &'a Engine, names: &'a Names, now: Millis) -> Self {
         Self { engine, names, now, amounts: BTreeMap::new(), whys: BTreeMap::new() }
     }
 
-    fn row(&mut self, known: &Known, group: &GroupSummary, ahead: (u64, u64)) -> GroupRow {
+    fn row(&mut self, known: &Known, group: &GroupSummary) -> GroupRow {
         GroupRow {
             name: known.row.clone(),
             who: known.who.clone(),
@@ -157,7 +157,7 @@ impl<'a> Rows<'a> {
                 Assignment::Unresolved | Assignment::Unnamed => None,
             },
             state: state(group),
-            wait: group.reason.map(|reason| self.wait(group, reason, ahead)),
+            wait: group.reason.map(|reason| self.wait(group, reason)),
             held: held(self.names, group).map(Box::new),
             min_count: match group.gang {
                 Gang::Units => 0,
@@ -188,13 +188,8 @@ impl<'a> Rows<'a> {
         amounts
     }
 
-    /// Why it waits.
-    fn wait(
-        &mut self,
-        group: &GroupSummary,
-        reason: Reason,
-        (groups_ahead, pods_ahead): (u64, u64),
-    ) -> Wait {
+    /// Why it waits; behind whom is known only when all have a row.
+    fn wait(&mut self, group: &GroupSummary, reason: Reason) -> Wait {
         let Self { engine, names, now, .. } = *self;
         let make = || Arc::new(why(engine, names, group, &reason, now));
         let why = match reason {
@@ -202,7 +197,7 @@ impl<'a> Rows<'a> {
             Reason::ReleaseRefused { .. } => make(),
             _ => Arc::clone(self.whys.entry((group.queue, reason)).or_insert_with(make)),
         };
-        Wait { why, groups_ahead, pods_ahead }
+        Wait { why, groups_ahead: 0, pods_ahead: 0 }
     }
 }
 

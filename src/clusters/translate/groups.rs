@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::engine::event::{Address, GroupConfig, GroupName, ObjectRef};
 use crate::engine::{ClusterId, Gang, GroupId, Millis, PodId};
-use crate::grouping::{Gang as Declared, GroupKey, ObjectKey, Placement, Resolution};
+use crate::grouping::{Findings, Gang as Declared, GroupKey, ObjectKey, Placement, Resolution};
 
+use super::few::Few;
 use super::tally::Tally;
 
 /// Placements of a group that its name and evidence are made from: the pods of
@@ -19,7 +20,7 @@ const LINES_SHOWN: usize = 32;
 #[derive(Clone, Debug)]
 pub(super) struct Membership {
     pub group: GroupId,
-    pub age: Age,
+    pub created: Millis,
     pub face: Arc<Resolution>,
     pub part: Part,
     /// All that the face depends on was known.
@@ -50,8 +51,8 @@ impl Part {
 #[derive(Debug)]
 pub(super) struct Group {
     pub key: GroupKey,
-    members: BTreeMap<Age, Arc<Resolution>>,
-    started: BTreeMap<Age, Option<Arc<str>>>,
+    members: Few<Age, Arc<Resolution>>,
+    started: Few<Age, Option<Arc<str>>>,
     faces: Tally<Arc<Resolution>>,
     gangs: Tally<Declared>,
     /// Priority classes of waiting pods.
@@ -69,8 +70,8 @@ impl Group {
     fn new(key: GroupKey) -> Self {
         Self {
             key,
-            members: BTreeMap::new(),
-            started: BTreeMap::new(),
+            members: Few::default(),
+            started: Few::default(),
             faces: Tally::default(),
             gangs: Tally::default(),
             classes: Tally::default(),
@@ -103,17 +104,17 @@ impl Group {
     }
 
     pub fn pods(&self) -> impl Iterator<Item = PodId> {
-        self.members.keys().map(|&(_, pod)| pod)
+        self.members.iter().map(|(&(_, pod), _)| pod)
     }
 
     /// The queue written down with the release of the oldest pod that was let go.
     pub fn recorded_queue(&self) -> Option<&Arc<str>> {
-        self.started.values().flatten().next()
+        self.started.iter().find_map(|(_, queue)| queue.as_ref())
     }
 
     /// What the oldest pod says.
     pub fn leader(&self) -> Option<&Resolution> {
-        self.members.first_key_value().map(|(_, face)| face.as_ref())
+        self.members.first().map(|(_, face)| face.as_ref())
     }
 
     pub fn gang(&self) -> Gang {
@@ -126,6 +127,10 @@ impl Group {
 
     fn shown(&self) -> impl Iterator<Item = &Placement> {
         self.faces.kinds().take(FACES_SHOWN).map(|face| face.placement())
+    }
+
+    fn findings(&self) -> impl Iterator<Item = &Findings> {
+        self.shown().map(|face| &*face.findings)
     }
 
     /// The object that stands for the group: its run's root, for a named group that of the oldest pod.
@@ -147,8 +152,8 @@ impl Group {
         if let Some(queue) = self.recorded_queue() {
             evidence.push(format!("queue {queue}: kept since the first release").into());
         }
-        evidence.extend(self.shown().flat_map(|face| face.evidence.iter().cloned()));
-        let warnings = self.shown().flat_map(|face| face.warnings.iter().cloned());
+        evidence.extend(self.findings().flat_map(|found| found.evidence.iter().cloned()));
+        let warnings = self.findings().flat_map(|found| found.warnings.iter().cloned());
         let joined = match &self.key {
             GroupKey::Named { name, .. } => Some(Arc::clone(name)),
             GroupKey::Run { .. } => None,
@@ -170,8 +175,8 @@ impl Group {
     /// Said when trees that joined by name were given different queues.
     fn disagreement(&self) -> Option<Arc<str>> {
         let names: BTreeSet<&str> = self
-            .shown()
-            .map(|face| face.queue.as_ref().map_or("none", |queue| queue.name.as_ref()))
+            .findings()
+            .map(|found| found.queue.as_ref().map_or("none", |queue| queue.name.as_ref()))
             .collect();
         let names: Vec<&str> = names.into_iter().collect();
         (names.len() > 1 && !self.is_frozen()).then(|| {
@@ -183,32 +188,32 @@ impl Group {
         })
     }
 
-    fn add(&mut self, member: &Membership) {
-        let placement = member.face.placement();
-        self.members.insert(member.age, Arc::clone(&member.face));
+    fn add(&mut self, pod: PodId, member: &Membership) {
+        let (age, findings) = ((member.created, pod), &member.face.placement().findings);
+        self.members.insert(age, Arc::clone(&member.face));
         self.faces.add(&member.face);
-        self.gangs.add(&placement.gang);
+        self.gangs.add(&findings.gang);
         match &member.part {
             Part::Waiting(class) => {
                 self.classes.add(class);
-                placement.asked.last().into_iter().for_each(|top| self.tops.add(top));
+                findings.asked.last().into_iter().for_each(|top| self.tops.add(top));
             }
-            Part::Started(queue) => drop(self.started.insert(member.age, queue.clone())),
+            Part::Started(queue) => self.started.insert(age, queue.clone()),
             Part::Bystander => {}
         }
     }
 
-    fn remove(&mut self, member: &Membership) {
-        let placement = member.face.placement();
-        self.members.remove(&member.age);
+    fn remove(&mut self, pod: PodId, member: &Membership) {
+        let (age, findings) = ((member.created, pod), &member.face.placement().findings);
+        self.members.remove(&age);
         self.faces.remove(&member.face);
-        self.gangs.remove(&placement.gang);
+        self.gangs.remove(&findings.gang);
         match &member.part {
             Part::Waiting(class) => {
                 self.classes.remove(class);
-                placement.asked.last().into_iter().for_each(|top| self.tops.remove(top));
+                findings.asked.last().into_iter().for_each(|top| self.tops.remove(top));
             }
-            Part::Started(_) => drop(self.started.remove(&member.age)),
+            Part::Started(_) => self.started.remove(&age),
             Part::Bystander => {}
         }
     }
@@ -217,11 +222,11 @@ impl Group {
 /// The chain of a pod with its root, which may be the pod itself or be known from the
 /// record of a release only.
 fn path(placement: &Placement) -> Vec<Arc<str>> {
+    let chain = &placement.findings.chain;
     let root: Arc<str> = placement.root.to_string().into();
-    let mut path = placement.chain.clone();
-    if !path.contains(&root) {
-        path.push(root);
-    }
+    let end = (!chain.contains(&root)).then_some(root);
+    let mut path = Vec::with_capacity(chain.len() + usize::from(end.is_some()));
+    path.extend(chain.iter().cloned().chain(end));
     path
 }
 
@@ -233,6 +238,7 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
             kept.push(one);
         }
     }
+    kept.shrink_to_fit();
     kept
 }
 
@@ -260,7 +266,8 @@ pub(super) fn address(cluster: ClusterId, key: &ObjectKey) -> Address {
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     ids: BTreeMap<GroupKey, GroupId>,
-    table: BTreeMap<GroupId, Group>,
+    /// Boxed, since the leaves of a map that only grows are half empty.
+    table: BTreeMap<GroupId, Box<Group>>,
     by_queue: BTreeMap<Arc<str>, BTreeSet<GroupId>>,
     /// Groups whose owners are read again, see [`Group::is_open`].
     open: BTreeSet<GroupId>,
@@ -271,11 +278,11 @@ pub(super) struct Groups {
 
 impl Groups {
     pub fn get(&self, id: GroupId) -> Option<&Group> {
-        self.table.get(&id)
+        self.table.get(&id).map(|group| &**group)
     }
 
     pub fn get_mut(&mut self, id: GroupId) -> Option<&mut Group> {
-        self.table.get_mut(&id)
+        self.table.get_mut(&id).map(|group| &mut **group)
     }
 
     /// The group of that identity, made if need be.
@@ -287,7 +294,7 @@ impl Groups {
         let first = u64::from(cluster.0) << 48;
         self.last = GroupId(self.last.0.max(first) + 1);
         self.ids.insert(key.clone(), self.last);
-        self.table.insert(self.last, Group::new(key.clone()));
+        self.table.insert(self.last, Box::new(Group::new(key.clone())));
         self.last
     }
 
@@ -297,16 +304,16 @@ impl Groups {
         known.cloned().unwrap_or(face)
     }
 
-    pub fn join(&mut self, member: &Membership) {
+    pub fn join(&mut self, pod: PodId, member: &Membership) {
         if let Some(group) = self.table.get_mut(&member.group) {
-            group.add(member);
+            group.add(pod, member);
             self.dirty.insert(member.group);
         }
     }
 
-    pub fn leave(&mut self, member: &Membership) {
+    pub fn leave(&mut self, pod: PodId, member: &Membership) {
         if let Some(group) = self.table.get_mut(&member.group) {
-            group.remove(member);
+            group.remove(pod, member);
             self.dirty.insert(member.group);
         }
     }

@@ -3,12 +3,14 @@
 //! A pure state machine. Times come in as parameters; the same final state of
 //! the cluster gives the same facts to the engine, whatever way it came about.
 
+mod few;
 mod groups;
 mod intern;
 mod lists;
 mod nodes;
 mod owners;
 mod placing;
+mod pool;
 mod queues;
 mod start;
 mod tally;
@@ -23,14 +25,15 @@ use std::sync::Arc;
 use crate::api::names;
 use crate::engine::event::{Event, Input};
 use crate::engine::{ClusterId, GroupId, Millis, NodeId, PodId, PodState, Vector};
-use crate::grouping::{Lookup, ObjectKey};
+use crate::grouping::{Findings, Lookup, Metadata, ObjectKey};
 
-use super::facts::{NamespaceFacts, NodeFacts, Observation, PodFacts, QueueFacts, Watch};
+use super::facts::{NamespaceFacts, NodeFacts, Observation, PodFacts, QueueFacts, Stage, Watch};
 use groups::{Groups, Membership};
 use intern::Resources;
 use lists::{Lists, Mention};
 use nodes::Nodes;
 use owners::OwnerCache;
+use pool::Pool;
 use queues::Queues;
 use start::Start;
 
@@ -57,6 +60,8 @@ pub struct Translator {
     pods: BTreeMap<PodId, Pod>,
     by_namespace: BTreeMap<Arc<str>, BTreeSet<PodId>>,
     groups: Groups,
+    shared: Shared,
+    findings: Pool<Findings>,
     /// Pods that may have to be told.
     dirty: BTreeSet<PodId>,
     /// The open group whose owners were read again last.
@@ -92,7 +97,29 @@ struct Told {
 struct Record {
     /// Without its cost.
     facts: PodFacts,
-    cost: Vector,
+    cost: Arc<Vector>,
+}
+
+/// What many records hold alike.
+#[derive(Debug, Default)]
+struct Shared {
+    texts: Pool<str>,
+    metadata: Pool<Metadata>,
+    costs: Pool<Vector>,
+}
+
+impl Shared {
+    fn record(&mut self, mut facts: PodFacts, cost: Vector) -> Box<Record> {
+        let texts = &mut self.texts;
+        let mut share = |text: &mut Arc<str>| *text = texts.share(Arc::clone(text));
+        share(&mut facts.key.namespace);
+        facts.priority_class.iter_mut().for_each(&mut share);
+        if let Stage::Bound { node, .. } = &mut facts.stage {
+            share(node);
+        }
+        facts.metadata = self.metadata.share(facts.metadata);
+        Box::new(Record { facts, cost: self.costs.share(Arc::new(cost)) })
+    }
 }
 
 /// How a pod counts.
@@ -102,7 +129,7 @@ enum Seat {
     #[default]
     Nowhere,
     /// As foreign load of its node.
-    Foreign(NodeId, Vector),
+    Foreign(NodeId, Arc<Vector>),
     /// As a member of a group, maybe on a node.
     Member(Membership, Option<NodeId>),
 }
@@ -123,6 +150,8 @@ impl Translator {
             pods: BTreeMap::new(),
             by_namespace: BTreeMap::new(),
             groups: Groups::default(),
+            shared: Shared::default(),
+            findings: Pool::default(),
             dirty: BTreeSet::new(),
             cursor: GroupId::default(),
             now: 0,
@@ -272,9 +301,10 @@ impl Translator {
         let id = facts.id;
         let amounts = std::mem::take(&mut facts.cost);
         let cost = self.resources.vector(&amounts, &mut self.out.inputs);
-        let namespace = Arc::clone(&facts.key.namespace);
+        let record = self.shared.record(facts, cost);
+        let namespace = Arc::clone(&record.facts.key.namespace);
         self.by_namespace.entry(namespace).or_default().insert(id);
-        let record = Some(Box::new(Record { facts, cost }));
+        let record = Some(record);
         let pod = self.pods.entry(id).or_default();
         if *list(pod) != record {
             *list(pod) = record;

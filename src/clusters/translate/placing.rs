@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::names;
 use crate::api::released::Released;
 use crate::engine::{NodeId, PodId};
-use crate::grouping::{self, Gang, GroupKey, Member, ObjectKey, Resolution};
+use crate::grouping::{self, Gang, GroupKey, Member, ObjectKey, Placement, Resolution};
 
 use super::super::facts::{PodFacts, Stage};
 use super::groups::{Membership, Part};
@@ -38,14 +38,14 @@ impl Translator {
                 Seat::Member(member, self.enter_node(&record.facts))
             }
             Some((record, _)) => match self.enter_node(&record.facts) {
-                Some(node) => Seat::Foreign(node, record.cost.clone()),
+                Some(node) => Seat::Foreign(node, Arc::clone(&record.cost)),
                 None => Seat::Nowhere,
             },
         };
         self.owners.track(self.now, id, asked(&before), asked(&seat), &mut self.out.look_ups);
         // The node was entered already, so that leaving it does not forget it.
-        self.leave(&before);
-        self.take(&seat);
+        self.leave(id, &before);
+        self.take(id, &seat);
         pod.seat = seat;
         if pod.needed_owner().is_none() {
             self.start.settled(id);
@@ -71,15 +71,15 @@ impl Translator {
         Some(self.nodes.enter(node, &mut self.out.inputs))
     }
 
-    fn take(&mut self, seat: &Seat) {
+    fn take(&mut self, id: PodId, seat: &Seat) {
         match seat {
             Seat::Nowhere => {}
             Seat::Foreign(node, cost) => self.nodes.add_foreign(*node, cost),
-            Seat::Member(member, _) => self.groups.join(member),
+            Seat::Member(member, _) => self.groups.join(id, member),
         }
     }
 
-    fn leave(&mut self, seat: &Seat) {
+    fn leave(&mut self, id: PodId, seat: &Seat) {
         match seat {
             Seat::Nowhere => {}
             Seat::Foreign(node, cost) => {
@@ -87,7 +87,7 @@ impl Translator {
                 self.nodes.leave(*node);
             }
             Seat::Member(member, node) => {
-                self.groups.leave(member);
+                self.groups.leave(id, member);
                 if let Some(node) = node {
                     self.nodes.leave(*node);
                 }
@@ -111,7 +111,7 @@ impl Translator {
         let group = self.groups.id(self.cluster, &face.placement().group);
         let face = self.groups.shared(group, face);
         let informed = informed && face.is_final();
-        Membership { group, age: (facts.created, facts.id), face, part, informed }
+        Membership { group, created: facts.created, face, part, informed }
     }
 
     /// From the first release on a group keeps its members and their queue, whatever
@@ -123,7 +123,7 @@ impl Translator {
         (frozen && same && member.informed).then(|| Arc::clone(&member.face))
     }
 
-    fn face(&self, facts: &PodFacts, managed: bool) -> Arc<Resolution> {
+    fn face(&mut self, facts: &PodFacts, managed: bool) -> Arc<Resolution> {
         let namespace = self.namespaces.get(&facts.key.namespace);
         let label = namespace.and_then(|facts| facts.labels.get(names::LABEL_QUEUE));
         let namespace_queue =
@@ -134,16 +134,24 @@ impl Translator {
             namespace_queue: namespace_queue.as_ref(),
         };
         let resolution = grouping::resolve(&member, &self.owners);
-        Arc::new(match facts.released.as_ref().filter(|_| managed) {
+        let resolution = match facts.released.as_deref().filter(|_| managed) {
             Some(record) => as_recorded(resolution, record, &facts.key),
             None => resolution,
+        };
+        Arc::new(match resolution {
+            Resolution::Needs(placement) => Resolution::Needs(self.shared(placement)),
+            Resolution::Placed(placement) => Resolution::Placed(self.shared(placement)),
         })
+    }
+
+    fn shared(&mut self, placement: Placement) -> Placement {
+        Placement { findings: self.findings.share(placement.findings), ..placement }
     }
 }
 
 fn asked(seat: &Seat) -> &[ObjectKey] {
     match seat {
-        Seat::Member(member, _) => &member.face.placement().asked,
+        Seat::Member(member, _) => &member.face.placement().findings.asked,
         _ => &[],
     }
 }
@@ -151,12 +159,16 @@ fn asked(seat: &Seat) -> &[ObjectKey] {
 /// What was written with a release outlives its owners: it says which run the pod is of,
 /// and how many started with it.
 fn as_recorded(resolution: Resolution, record: &Released, pod: &ObjectKey) -> Resolution {
-    let (owner, mut placement) = match resolution {
-        Resolution::Needs(owner, placement) => (Some(owner), placement),
-        Resolution::Placed(placement) => (None, placement),
-    };
-    if let (Gang::Units, size @ 2..) | (Gang::All, size) = (placement.gang, record.size) {
-        placement.gang = Gang::AtLeast(size);
+    match resolution {
+        Resolution::Needs(placement) => Resolution::Needs(recorded(placement, record, pod)),
+        Resolution::Placed(placement) => Resolution::Placed(recorded(placement, record, pod)),
+    }
+}
+
+fn recorded(mut placement: Placement, record: &Released, pod: &ObjectKey) -> Placement {
+    let gang = placement.findings.gang;
+    if let (Gang::Units, size @ 2..) | (Gang::All, size) = (gang, record.size) {
+        Arc::make_mut(&mut placement.findings).gang = Gang::AtLeast(size);
     }
     let named = matches!(placement.group, GroupKey::Named { .. });
     if !named && *placement.root.uid != *record.root {
@@ -165,10 +177,7 @@ fn as_recorded(resolution: Resolution, record: &Released, pod: &ObjectKey) -> Re
         placement.group = GroupKey::Run { namespace, root: Arc::clone(&root.uid) };
         placement.root = root;
     }
-    match owner {
-        Some(owner) => Resolution::Needs(owner, placement),
-        None => Resolution::Placed(placement),
-    }
+    placement
 }
 
 fn recorded_root(record: &Released, pod: &ObjectKey) -> ObjectKey {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::engine::event::{Event, GroupConfig, Input, Maker, Name, PodConfig};
-use crate::engine::{Assignment, GroupId, PodId, PodState};
+use crate::engine::{Assignment, GroupId, PodId, PodState, Vector};
 use crate::grouping::{Above, Metadata, ObjectKey, Resolution};
 
 use super::super::facts::Stage;
@@ -102,7 +102,7 @@ impl Translator {
         let Some(Resolution::Placed(placement)) = group.leader() else {
             return (None, Assignment::Unresolved);
         };
-        let Some(choice) = &placement.queue else { return (None, Assignment::Unnamed) };
+        let Some(choice) = &placement.findings.queue else { return (None, Assignment::Unnamed) };
         let name = Some(Arc::clone(&choice.name));
         let Some(namespace) = self.namespaces.get(group.namespace()) else {
             return (name, Assignment::Unresolved);
@@ -124,7 +124,7 @@ impl Translator {
         }
         let config = PodConfig {
             group: told.group,
-            cost: record.cost.clone(),
+            cost: Vector::clone(&record.cost),
             priority: record.facts.priority,
             created: record.facts.created,
             state: told.state,
@@ -175,9 +175,9 @@ impl Pod {
     /// The owner without which nobody knows the pod's queue.
     pub(super) fn needed_owner(&self) -> Option<&ObjectKey> {
         let Seat::Member(member, _) = &self.seat else { return None };
-        match (&*member.face, &member.part) {
-            (Resolution::Placed(_), _) | (_, Part::Started(Some(_))) => None,
-            (Resolution::Needs(owner, _), _) => Some(owner),
+        match member.part {
+            Part::Started(Some(_)) => None,
+            _ => member.face.needed(),
         }
     }
 

@@ -207,5 +207,5 @@ pub fn owners(input: &[u8]) {
     let first = resolve(&member, &fleet);
     assert!(fleet.asked.replace(0) <= 20, "it asks on and on");
     assert_eq!(resolve(&member, &fleet), first);
-    assert!(first.placement().evidence.len() <= 100);
+    assert!(first.placement().findings.evidence.len() <= 100);
 }

@@ -2,3 +2,4 @@ mod bench;
 mod cases;
 mod orders;
 mod owners;
+mod sharing;
