@@ -7,7 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tidegate::api::v1alpha1::Queue;
 
@@ -336,4 +336,56 @@ async fn an_explanation_names_no_object_of_another_namespace() -> Result<()> {
         ensure!(!json!(groups).to_string().contains(secret), "{groups:#?}");
     }
     Ok(())
+}
+
+/// Labels of metrics name queues. Whatever else somebody chose a name for is not there.
+#[tokio::test]
+async fn metrics_name_no_namespace_no_object_and_no_account() -> Result<()> {
+    let lab = Lab::new("adv-metrics", json!({"limit": {"cpu": "1"}})).await?;
+    lab.opt_in("adv-tenant", Some("adv-metrics")).await?;
+    let tenant = Lab { client: lab.client.clone(), namespace: "adv-tenant".to_owned(), ..lab };
+    let pods: Api<Pod> = Api::namespaced(tenant.editor("adv-somebody").await?, &tenant.namespace);
+    for name in ["adv-goes", "adv-waits"] {
+        let pod = serde_json::from_value(bare_pod(name, "1"))?;
+        pods.create(&PostParams::default(), &pod).await?;
+    }
+    let text = wait::for_some("both are counted", wait::SOON, async || {
+        let text = lab.tidegate.get("/metrics").await?.1;
+        let counted = |what: &str| {
+            text.contains(&format!("tidegate_queue_{what}_pods{{queue=\"adv-metrics\"}} 1"))
+        };
+        Ok((counted("pending") && counted("running")).then(|| text.clone()))
+    })
+    .await?;
+    for name in ["adv-tenant", "adv-somebody", "adv-goes", "adv-waits"] {
+        ensure!(!text.contains(name), "{name} is named");
+    }
+    Ok(())
+}
+
+/// Whoever edits a namespace may make and act as any account of it, but of no other.
+#[tokio::test]
+async fn an_account_called_like_an_exempt_one_is_not_exempt() -> Result<()> {
+    let lab = Lab::new("adv-namesake", json!({"stop": "Hold"})).await?;
+    let namesake = lab.editor("daemon-set-controller").await?;
+    lab.editor("mallory").await?;
+    let acting = async |account: &str| {
+        let mut config = lab.config("mallory").await?;
+        config.auth_info.impersonate = Some(format!("system:serviceaccount:{account}"));
+        anyhow::Ok(Client::try_from(config)?)
+    };
+    let own = acting("adv-namesake:daemon-set-controller").await?;
+    for (name, client) in [("token", namesake), ("acting", own)] {
+        let pods: Api<Pod> = Api::namespaced(client, &lab.namespace);
+        let pod = serde_json::from_value(bare_pod(name, "10m"))?;
+        ensure!(is_gated(&pods.create(&PostParams::default(), &pod).await?), "{name}");
+    }
+    for account in ["kube-system:daemon-set-controller", "tidegate-system:tidegate-controller"] {
+        let pods: Api<Pod> = Api::namespaced(acting(account).await?, &lab.namespace);
+        let pod = serde_json::from_value(bare_pod("other", "10m"))?;
+        let answer = pods.create(&PostParams::default(), &pod).await;
+        let Err(kube::Error::Api(status)) = answer else { bail!("acted as {account}") };
+        ensure!(status.code == 403 && status.message.contains("impersonate"), "{status:?}");
+    }
+    lab.all_gated(2).await.map(drop)
 }

@@ -44,7 +44,7 @@ pub struct Request {
     pub resource: String,
     /// Name, where one was given.
     pub name: String,
-    /// Whether the authorizer let it through.
+    /// Whether neither the authorizer nor admission forbade it.
     pub allowed: bool,
 }
 
@@ -55,13 +55,7 @@ pub fn writes(cluster: &Cluster) -> Result<Vec<Write>> {
 
 /// The different requests so far of one account. A watch is among them once it has ended.
 pub fn requests(cluster: &Cluster, user: &str) -> Result<BTreeSet<Request>> {
-    let mut requests = BTreeSet::new();
-    Reader::default().each(cluster, |event| {
-        if event["user"]["username"] == user && event["objectRef"]["resource"].is_string() {
-            requests.insert(request(&event));
-        }
-    })?;
-    Ok(requests)
+    Reader::default().requests(cluster, user)
 }
 
 /// Reads on where it stopped the last time.
@@ -76,6 +70,17 @@ impl Reader {
         let mut writes = Vec::new();
         self.each(cluster, |event| writes.extend(write(&event)))?;
         Ok(writes)
+    }
+
+    /// The different requests since then of one account.
+    pub fn requests(&mut self, cluster: &Cluster, user: &str) -> Result<BTreeSet<Request>> {
+        let mut requests = BTreeSet::new();
+        self.each(cluster, |event| {
+            if event["user"]["username"] == user && event["objectRef"]["resource"].is_string() {
+                requests.insert(request(&event));
+            }
+        })?;
+        Ok(requests)
     }
 
     fn each(&mut self, cluster: &Cluster, mut take: impl FnMut(Value)) -> Result<()> {
@@ -98,7 +103,7 @@ fn request(event: &Value) -> Request {
         group: event["objectRef"]["apiGroup"].as_str().unwrap_or_default().to_owned(),
         resource: resource(event),
         name: event["objectRef"]["name"].as_str().unwrap_or_default().to_owned(),
-        allowed: event["annotations"]["authorization.k8s.io/decision"] == "allow",
+        allowed: event["responseStatus"]["code"] != 403,
     }
 }
 

@@ -179,9 +179,14 @@ impl Lab {
 
     /// A client with the token of a ServiceAccount of this namespace.
     pub async fn account(&self, account: &str) -> Result<Client> {
+        Ok(Client::try_from(self.config(account).await?)?)
+    }
+
+    /// What [`Self::account`] is made from; change it to act as somebody else.
+    pub async fn config(&self, account: &str) -> Result<Config> {
         let kubeconfig = Kubeconfig::read_from(self.kubeconfig(account).await?)?;
         let options = KubeConfigOptions::default();
-        Ok(Client::try_from(Config::from_custom_kubeconfig(kubeconfig, &options).await?)?)
+        Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
     }
 
     /// A kubeconfig of a ServiceAccount of this namespace.

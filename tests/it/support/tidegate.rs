@@ -36,6 +36,7 @@ use k8s_openapi::{
 };
 use kube::{Api, Client, api::PostParams};
 use serde_json::{Value, json};
+use tidegate::api::v1alpha1::Queue;
 
 use super::{
     build::Build,
@@ -441,18 +442,9 @@ impl Tidegate {
 
     /// The apiserver takes a moment to see new configurations: proven by a dry run.
     async fn admits(&self, client: &Client) -> Result<()> {
-        let queues: Api<tidegate::api::v1alpha1::Queue> = Api::all(client.clone());
-        let bad: tidegate::api::v1alpha1::Queue = serde_json::from_value(json!({
-            "apiVersion": "tidegate.dev/v1alpha1", "kind": "Queue",
-            "metadata": {"name": "probe"}, "spec": {"parent": "does-not-exist"},
-        }))?;
-        let dry = PostParams { dry_run: true, field_manager: None };
         wait::until("the webhook judges queues", wait::START, async || {
             self.check()?;
-            match queues.create(&dry, &bad).await {
-                Err(kube::Error::Api(status)) => Ok(status.message.contains("does-not-exist")),
-                _ => Ok(false),
-            }
+            judges_queues(client).await
         })
         .await
     }
@@ -495,6 +487,20 @@ impl Tidegate {
         })
         .await?;
         mount(mounted, data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)))
+    }
+}
+
+/// Whether a queue without its parent is refused for that reason.
+pub async fn judges_queues(client: &Client) -> Result<bool> {
+    let queues: Api<Queue> = Api::all(client.clone());
+    let bad: Queue = serde_json::from_value(json!({
+        "apiVersion": "tidegate.dev/v1alpha1", "kind": "Queue",
+        "metadata": {"name": "probe"}, "spec": {"parent": "does-not-exist"},
+    }))?;
+    let dry = PostParams { dry_run: true, field_manager: None };
+    match queues.create(&dry, &bad).await {
+        Err(kube::Error::Api(status)) => Ok(status.message.contains("does-not-exist")),
+        _ => Ok(false),
     }
 }
 
