@@ -1,7 +1,8 @@
-//! Webhooks that answer slowly, and two of which one says nothing any more.
+//! Webhooks that answer slowly, and two of which one is killed or says nothing any more.
 
 use std::{
     ops::Deref,
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -25,11 +26,12 @@ const AT_ONCE: usize = 8;
 
 /// Two webhooks behind a Service, and somebody who makes pods.
 struct Two {
-    tidegate: Exclusive,
     webhooks: [Webhook; 2],
     service: Balancer,
     made: usize,
     lab: Lab,
+    /// Dropped last: whoever comes next finds the ports free.
+    tidegate: Exclusive,
 }
 
 impl Deref for Two {
@@ -43,7 +45,8 @@ impl Deref for Two {
 /// What came of pods that were made at once.
 #[derive(Debug, Default)]
 struct Round {
-    refused: usize,
+    /// How long each that was refused took.
+    refused: Vec<Duration>,
     longest: Duration,
 }
 
@@ -70,7 +73,7 @@ impl Two {
         self.service.set(&self.webhooks.each_ref().map(|webhook| webhook.port));
     }
 
-    /// Makes pods. Each is gated, or refused by the webhook's name after the time-out.
+    /// Makes pods. Each is gated, or refused by the webhook's name.
     async fn round(&mut self) -> Result<Round> {
         let first = self.made;
         self.made += AT_ONCE;
@@ -88,8 +91,7 @@ impl Two {
                     text.contains("failed calling webhook \"gate-pods.tidegate.dev\""),
                     "{text}"
                 );
-                ensure!(took >= TIMEOUT, "{took:?}: {text}");
-                round.refused += 1;
+                round.refused.push(took);
             }
         }
         Ok(round)
@@ -100,8 +102,8 @@ impl Two {
         let (start, mut refused) = (Instant::now(), 0);
         wait::until("no pod is refused", wait::SOON, async || {
             let round = self.round().await?;
-            refused += round.refused;
-            Ok(round.refused == 0)
+            refused += round.refused.len();
+            Ok(round.refused.is_empty())
         })
         .await?;
         Ok((refused, start.elapsed()))
@@ -125,7 +127,9 @@ async fn of_two_webhooks_one_falls_silent_and_each_connection_to_it_costs_one_cr
     // The Service still leads to both.
     let (mut rounds, mut refused) = (0, 0);
     wait::until("one is refused and one is gated", wait::SOON, async || {
-        refused += two.round().await?.refused;
+        let round = two.round().await?;
+        ensure!(round.refused.iter().all(|&took| took >= TIMEOUT), "{round:?}");
+        refused += round.refused.len();
         rounds += 1;
         Ok(refused > 0 && refused < rounds * AT_ONCE)
     })
@@ -145,6 +149,33 @@ async fn of_two_webhooks_one_falls_silent_and_each_connection_to_it_costs_one_cr
     two.end().await
 }
 
+/// Kept connections to it end with it, so that only new ones meet nobody.
+#[tokio::test]
+async fn of_two_webhooks_one_is_killed_under_load_and_creates_fail_only_until_the_service_knows()
+-> Result<()> {
+    let mut two = Two::start("killed").await?;
+    let pid = two.webhooks[0].process.pid().to_string();
+    let kill = async { Ok(Command::new("kill").args(["-KILL", &pid]).status()?) };
+    // The Service still leads to both.
+    let (mut round, _) = tokio::try_join!(two.round(), kill)?;
+    for _ in 0..3 {
+        eprintln!("in the Service: {} of {AT_ONCE} creates refused", round.refused.len());
+        ensure!(round.refused.len() < AT_ONCE, "the other one is there: {round:?}");
+        ensure!(round.refused.iter().all(|&took| took < TIMEOUT), "not at once: {round:?}");
+        round = two.round().await?;
+    }
+    two.service.set(&[two.webhooks[1].port]);
+    for _ in 0..3 {
+        let round = two.round().await?;
+        ensure!(round.refused.is_empty(), "nobody leads there any more: {round:?}");
+    }
+    two.webhooks[0] = Webhook::start(&two.tidegate, "webhook-c").await?;
+    two.both();
+    let round = two.round().await?;
+    ensure!(round.refused.is_empty(), "when another one had come: {round:?}");
+    two.end().await
+}
+
 #[tokio::test]
 async fn webhooks_that_answer_late_delay_creates_and_those_that_answer_too_late_refuse_them()
 -> Result<()> {
@@ -152,11 +183,12 @@ async fn webhooks_that_answer_late_delay_creates_and_those_that_answer_too_late_
     let wait = Duration::from_millis(100);
     two.service.slow(wait);
     let round = two.round().await?;
-    ensure!(round.refused == 0 && round.longest >= wait, "{round:?}");
+    ensure!(round.refused.is_empty() && round.longest >= wait, "{round:?}");
     eprintln!("answers {wait:?} late: creates take up to {:?}", round.longest);
     two.service.slow(2 * TIMEOUT);
     let round = two.round().await?;
-    ensure!(round.refused == AT_ONCE, "{round:?}");
+    ensure!(round.refused.len() == AT_ONCE, "{round:?}");
+    ensure!(round.refused.iter().all(|&took| took >= TIMEOUT), "{round:?}");
     eprintln!("too late: all refused after {:?} at most", round.longest);
     two.service.slow(Duration::ZERO);
     let (refused, _) = two.until_none_is_refused().await?;

@@ -191,6 +191,7 @@ impl Fault {
             Self::NetworkCut
                 | Self::NetworkHeld
                 | Self::NetworkFrozen
+                | Self::WatchesExpired
                 | Self::AnswersLost
                 | Self::AnswersHeld
                 | Self::LeaderFrozen
