@@ -121,9 +121,7 @@ impl World {
             namespace: address.namespace.clone(),
             joined: None,
             root: ObjectRef { address, api_version: "batch/v1".into(), kind: "Job".into() },
-            chains: Vec::new(),
-            evidence: vec!["queue from the label on the Job".into()],
-            warnings: Vec::new(),
+            origin: Arc::default(),
         };
         self.names.learn(Name::Group(id, Arc::new(name)));
         let queue = Assignment::Queue(QueueId(u32::try_from(number).unwrap_or(0) % QUEUES));

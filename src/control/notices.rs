@@ -92,10 +92,10 @@ impl Notices {
     /// Told once the owners are known: what is above may say it better.
     fn misconfigured(&mut self, group: &GroupRow) -> Option<Action> {
         let known = group.wait.as_ref().is_none_or(|wait| wait.why.settled);
-        let who = &group.who;
-        let told = known && !who.warnings.is_empty();
-        (told && self.first(&who.root, Kind::Misconfigured))
-            .then(|| notice(&who.root, true, "Misconfigured", who.warnings.join("; ")))
+        let (root, warnings) = (&group.who.root, &group.who.origin.warnings);
+        let told = known && !warnings.is_empty();
+        (told && self.first(root, Kind::Misconfigured))
+            .then(|| notice(root, true, "Misconfigured", warnings.join("; ")))
     }
 
     fn waits(&mut self, group: &GroupRow) -> Option<Action> {

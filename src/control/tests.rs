@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicI64;
 
 use super::*;
 use crate::engine::event::{
-    Address, GroupConfig, GroupName, Maker, Name, NodeConfig, ObjectRef, PodConfig, QueueConfig,
-    QueueName,
+    Address, GroupConfig, GroupName, Maker, Name, NodeConfig, ObjectRef, Origin, PodConfig,
+    QueueConfig, QueueName,
 };
 use crate::engine::{
     Assignment, ClusterId, Gang, GroupId, NodeId, PodState, QueueId, ResourceId, Uid, Vector,
@@ -50,14 +50,7 @@ fn start() -> Bench {
 }
 
 fn group_name(root: ObjectRef, joined: Option<Arc<str>>) -> GroupName {
-    GroupName {
-        namespace: "team".into(),
-        joined,
-        root,
-        chains: vec![],
-        evidence: vec!["label on Job".into()],
-        warnings: vec![],
-    }
+    GroupName { namespace: "team".into(), joined, root, origin: Arc::default() }
 }
 
 impl Bench {
@@ -89,9 +82,9 @@ impl Bench {
 
     async fn warned_group(&self, group: GroupId, root: ObjectRef, warning: &str) {
         self.group(group, root.clone(), None).await;
-        let warnings = vec![warning.into()];
-        self.name(Name::Group(group, Arc::new(GroupName { warnings, ..group_name(root, None) })))
-            .await;
+        let origin = Arc::new(Origin { warnings: vec![warning.into()], ..Origin::default() });
+        let name = GroupName { origin, ..group_name(root, None) };
+        self.name(Name::Group(group, Arc::new(name))).await;
     }
 
     async fn group(&self, group: GroupId, root: ObjectRef, joined: Option<Arc<str>>) {

@@ -208,8 +208,16 @@ pub struct GroupName {
     pub joined: Option<Arc<str>>,
     /// The object at the top: what the user made.
     pub root: ObjectRef,
+    /// Mostly the same for many groups.
+    pub origin: Arc<Origin>,
+}
+
+/// Where a group comes from, in words.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
     /// Different owner chains of its pods, top first, as `Kind/name`. They hold the root,
-    /// what starts such roots above it, and what is between it and the pods.
+    /// what starts such roots above it, and what is between it and the pods. None of a pod
+    /// that is its own root.
     pub chains: Vec<Vec<Arc<str>>>,
     /// Where the queue's name was found, what sized the group, what could not be read: one sentence each.
     pub evidence: Vec<Arc<str>>,

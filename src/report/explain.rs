@@ -40,7 +40,7 @@ pub fn explanation(view: &View, namespace: &str, row: &GroupRow) -> Explanation 
         capacity: quantities(&view.capacity),
         pods: row.pods.iter().map(pod).collect(),
         pods_not_shown: pods_not_shown(row),
-        evidence: texts(&row.who.evidence),
+        evidence: texts(&row.who.origin.evidence),
         observed_at: rfc3339(view.time),
     }
 }
@@ -56,7 +56,7 @@ fn metadata(namespace: &str, row: &GroupRow) -> Metadata {
 fn work(row: &GroupRow) -> Work {
     Work {
         root: root(row),
-        chains: row.who.chains.iter().map(|chain| texts(chain)).collect(),
+        chains: chains(row),
         queue: row.queue.as_deref().map(str::to_owned),
         state: row.state.as_str().to_owned(),
         min_count: row.min_count,
@@ -69,7 +69,15 @@ fn work(row: &GroupRow) -> Work {
             .held
             .as_ref()
             .map(|held| Held { reason: held.code.to_owned(), message: held.message.clone() }),
-        warnings: texts(&row.who.warnings),
+        warnings: texts(&row.who.origin.warnings),
+    }
+}
+
+/// With the root at least.
+fn chains(row: &GroupRow) -> Vec<Vec<String>> {
+    match &row.who.origin.chains[..] {
+        [] => vec![vec![format!("{}/{}", row.who.root.kind, row.who.root.address.name)]],
+        chains => chains.iter().map(|chain| texts(chain)).collect(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::engine::ClusterId;
-use crate::engine::event::{Address, GroupName, ObjectRef};
+use crate::engine::event::{Address, GroupName, ObjectRef, Origin};
 use crate::view::{Amounts, Counts, GroupRow, GroupState, PodRow, QueueRow, View, Wait, Why};
 
 /// 2026-11-30T19:43:54Z.
@@ -63,12 +63,14 @@ fn who(name: &str) -> GroupName {
             api_version: "ray.io/v1".into(),
             kind: "RayJob".into(),
         },
-        chains: vec![vec![
-            format!("RayJob/{name}").into(),
-            format!("RayCluster/{name}-abcde").into(),
-        ]],
-        evidence: vec!["queue: label tidegate.dev/queue on RayJob/train".into()],
-        warnings: vec![],
+        origin: Arc::new(Origin {
+            chains: vec![vec![
+                format!("RayJob/{name}").into(),
+                format!("RayCluster/{name}-abcde").into(),
+            ]],
+            evidence: vec!["queue: label tidegate.dev/queue on RayJob/train".into()],
+            warnings: vec![],
+        }),
     }
 }
 

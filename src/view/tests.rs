@@ -129,14 +129,7 @@ fn world() -> (Engine, Names) {
 }
 
 fn named(root: ObjectRef) -> Arc<GroupName> {
-    Arc::new(GroupName {
-        namespace: "team".into(),
-        joined: None,
-        root,
-        chains: vec![],
-        evidence: vec![],
-        warnings: vec![],
-    })
+    Arc::new(GroupName { namespace: "team".into(), joined: None, root, origin: Arc::default() })
 }
 
 #[test]

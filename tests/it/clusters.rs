@@ -259,7 +259,7 @@ async fn a_missing_right_is_named_and_used_as_soon_as_it_is_granted() -> Result<
     followed.create(object("batch/v1", "Job", "secret", Some("a"), &spec)).await?;
     followed.until_pods("secret-", &["Job/secret house gated"]).await?;
     let rule = r#"{apiGroups: ["batch"], resources: ["jobs"], verbs: ["get"]}"#;
-    let evidence = followed.told.group_names.values().flat_map(|name| &name.evidence);
+    let evidence = followed.told.group_names.values().flat_map(|name| &name.origin.evidence);
     assert_eq!(evidence.filter(|sentence| sentence.contains(rule)).count(), 1);
     followed.allow("limited", "jobs", &["jobs"]).await?;
     followed.until_pods("secret-", &["Job/secret a gated"]).await?;

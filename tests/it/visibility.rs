@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tidegate::certs::{Authority, Names, Resolver};
 use tidegate::engine::ClusterId;
-use tidegate::engine::event::{Address, GroupName, ObjectRef};
+use tidegate::engine::event::{Address, GroupName, ObjectRef, Origin};
 use tidegate::report::health::{self, Health};
 use tidegate::report::visibility::access::Ask;
 use tidegate::report::visibility::{Apiserver, Authorizer as _, Identity, Visibility, router};
@@ -236,9 +236,11 @@ fn who(namespace: &str, name: &str) -> GroupName {
             api_version: "batch/v1".into(),
             kind: "Job".into(),
         },
-        chains: Vec::new(),
-        evidence: vec!["queue a: label on the namespace".into()],
-        warnings: vec![],
+        origin: Arc::new(Origin {
+            chains: Vec::new(),
+            evidence: vec!["queue a: label on the namespace".into()],
+            warnings: vec![],
+        }),
     }
 }
 

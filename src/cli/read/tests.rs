@@ -331,7 +331,8 @@ async fn why_warns_first_and_says_what_holds_what_was_let_go() {
     let mut view = view();
     for row in view.groups.values_mut() {
         let row = Arc::make_mut(row);
-        Arc::make_mut(&mut row.who).warnings =
+        let who = Arc::make_mut(&mut row.who);
+        Arc::make_mut(&mut who.origin).warnings =
             vec!["annotation tidegate.dev/gang=\"yes\" is ignored".into()];
         let message = "pod x-head: 0/3 nodes are available".to_owned();
         row.held = Some(Box::new(Held { code: "Unschedulable", message }));

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::event::{Address, GroupConfig, GroupName, ObjectRef};
+use crate::engine::event::{Address, GroupConfig, GroupName, ObjectRef, Origin};
 use crate::engine::{ClusterId, Gang, GroupId, Millis, PodId};
 use crate::grouping::{Findings, Gang as Declared, GroupKey, ObjectKey, Placement, Resolution};
 
 use super::few::Few;
+use super::pool::Pool;
 use super::tally::Tally;
 
 /// Placements of a group that its name and evidence are made from: the pods of
@@ -57,8 +58,8 @@ pub(super) struct Group {
     gangs: Tally<Declared>,
     /// Priority classes of waiting pods.
     pub classes: Tally<Option<Arc<str>>>,
-    /// Last owner asked for by each waiting pod.
-    pub tops: Tally<ObjectKey>,
+    /// Of waiting pods with owners.
+    owned: Tally<Arc<Findings>>,
     /// As of the last refresh.
     pub was_frozen: bool,
     pub queue_name: Option<Arc<str>>,
@@ -75,7 +76,7 @@ impl Group {
             faces: Tally::default(),
             gangs: Tally::default(),
             classes: Tally::default(),
-            tops: Tally::default(),
+            owned: Tally::default(),
             was_frozen: false,
             queue_name: None,
             config: None,
@@ -96,7 +97,12 @@ impl Group {
 
     /// Pods wait, and what is read of their owners may still change everything about them.
     pub fn is_open(&self) -> bool {
-        !self.is_frozen() && !self.tops.is_empty()
+        !self.is_frozen() && !self.owned.is_empty()
+    }
+
+    /// The last owners that waiting pods asked for.
+    pub fn tops(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.owned.kinds().filter_map(|findings| findings.asked.last())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -143,11 +149,8 @@ impl Group {
     }
 
     /// How people know the group.
-    pub fn describe(&self, cluster: ClusterId) -> Option<GroupName> {
+    pub fn describe(&self, cluster: ClusterId, origins: &mut Pool<Origin>) -> Option<GroupName> {
         let root = self.root()?;
-        let top: Arc<str> = root.to_string().into();
-        let (own, others): (Vec<_>, Vec<_>) =
-            self.shown().map(path).partition(|path| path.contains(&top));
         let mut evidence = Vec::new();
         if let Some(queue) = self.recorded_queue() {
             evidence.push(format!("queue {queue}: kept since the first release").into());
@@ -166,10 +169,24 @@ impl Group {
                 api_version: Arc::clone(&root.api_version),
                 kind: Arc::clone(&root.kind),
             },
-            chains: distinct(own.into_iter().chain(others)),
-            evidence: lines(evidence.into_iter()),
-            warnings: lines(self.disagreement().into_iter().chain(warnings)),
+            origin: origins.share(Arc::new(Origin {
+                chains: self.chains(root),
+                evidence: lines(evidence.into_iter()),
+                warnings: lines(self.disagreement().into_iter().chain(warnings)),
+            })),
         })
+    }
+
+    /// Those that lead to the root first.
+    fn chains(&self, root: &ObjectKey) -> Vec<Vec<Arc<str>>> {
+        let alone = matches!(self.key, GroupKey::Run { .. });
+        if alone && self.findings().all(|found| found.chain.is_empty()) {
+            return Vec::new();
+        }
+        let top: Arc<str> = root.to_string().into();
+        let (own, others): (Vec<_>, Vec<_>) =
+            self.shown().map(path).partition(|path| path.contains(&top));
+        distinct(own.into_iter().chain(others))
     }
 
     /// Said when trees that joined by name were given different queues.
@@ -196,7 +213,9 @@ impl Group {
         match &member.part {
             Part::Waiting(class) => {
                 self.classes.add(class);
-                findings.asked.last().into_iter().for_each(|top| self.tops.add(top));
+                if !findings.asked.is_empty() {
+                    self.owned.add(findings);
+                }
             }
             Part::Started(queue) => self.started.insert(age, queue.clone()),
             Part::Bystander => {}
@@ -211,7 +230,7 @@ impl Group {
         match &member.part {
             Part::Waiting(class) => {
                 self.classes.remove(class);
-                findings.asked.last().into_iter().for_each(|top| self.tops.remove(top));
+                self.owned.remove(findings);
             }
             Part::Started(_) => self.started.remove(&age),
             Part::Bystander => {}

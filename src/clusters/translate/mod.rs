@@ -23,12 +23,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::api::names;
-use crate::engine::event::{Event, Input};
+use crate::engine::event::{Event, Input, Origin};
 use crate::engine::{ClusterId, GroupId, Millis, NodeId, PodId, PodState, Vector};
 use crate::grouping::{Findings, Lookup, Metadata, ObjectKey};
 
 use super::facts::{NamespaceFacts, NodeFacts, Observation, PodFacts, QueueFacts, Stage, Watch};
-use groups::{Groups, Membership};
+use groups::{Group, Groups, Membership};
 use intern::Resources;
 use lists::{Lists, Mention};
 use nodes::Nodes;
@@ -62,6 +62,7 @@ pub struct Translator {
     groups: Groups,
     shared: Shared,
     findings: Pool<Findings>,
+    origins: Pool<Origin>,
     /// Pods that may have to be told.
     dirty: BTreeSet<PodId>,
     /// The open group whose owners were read again last.
@@ -152,6 +153,7 @@ impl Translator {
             groups: Groups::default(),
             shared: Shared::default(),
             findings: Pool::default(),
+            origins: Pool::default(),
             dirty: BTreeSet::new(),
             cursor: GroupId::default(),
             now: 0,
@@ -202,7 +204,7 @@ impl Translator {
                 break;
             }
             self.cursor = id;
-            let tops = self.groups.get(id).into_iter().flat_map(|group| group.tops.kinds());
+            let tops = self.groups.get(id).into_iter().flat_map(Group::tops);
             let mut tops: Vec<&ObjectKey> = tops.collect();
             tops.sort_by_key(|top| self.owners.asked_at(top));
             for top in tops {

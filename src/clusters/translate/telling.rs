@@ -71,7 +71,7 @@ impl Translator {
         let Some(group) = self.groups.get_mut(id) else { return };
         let thawed = group.was_frozen && !group.is_frozen();
         group.was_frozen = group.is_frozen();
-        let name = group.describe(cluster);
+        let name = group.describe(cluster, &mut self.origins);
         if group.name.as_deref() != name.as_ref() {
             let name = name.map(Arc::new);
             group.name.clone_from(&name);

@@ -109,7 +109,7 @@ impl ObjectName {
     fn is_in(&self, row: &GroupRow) -> bool {
         let root = &row.who.root;
         (*self.name == *root.address.name && self.means(&root.kind))
-            || row.who.chains.iter().flatten().any(|link| self.is(link))
+            || row.who.origin.chains.iter().flatten().any(|link| self.is(link))
             || (self.is_pod() && row.pods.iter().any(|pod| *pod.name == *self.name))
     }
 

@@ -107,7 +107,7 @@ fn cells(group: &GroupRow, now: i64) -> [Value; COLUMNS.len()] {
 }
 
 fn warnings(group: &GroupRow) -> String {
-    let warnings = &group.who.warnings;
+    let warnings = &group.who.origin.warnings;
     if warnings.is_empty() { "<none>".to_owned() } else { warnings.join("; ") }
 }
 

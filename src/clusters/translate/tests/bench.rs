@@ -333,9 +333,9 @@ impl Mirror {
             lines.insert(format!(
                 "group {} {:?} {:?} {:?}",
                 self.group(*group),
-                name.chains,
-                name.evidence,
-                name.warnings
+                name.origin.chains,
+                name.origin.evidence,
+                name.origin.warnings
             ));
         }
         lines.insert(format!("synced {}", self.synced));
@@ -471,17 +471,17 @@ impl Bench {
 
     pub fn evidence(&self) -> Vec<String> {
         let names = self.mirror.group_names.values();
-        names.flat_map(|name| name.evidence.iter().map(ToString::to_string)).collect()
+        names.flat_map(|name| name.origin.evidence.iter().map(ToString::to_string)).collect()
     }
 
     pub fn warnings(&self) -> Vec<String> {
         let names = self.mirror.group_names.values();
-        names.flat_map(|name| name.warnings.iter().map(ToString::to_string)).collect()
+        names.flat_map(|name| name.origin.warnings.iter().map(ToString::to_string)).collect()
     }
 
     /// Owner chains of all groups, each on one line.
     pub fn chains(&self) -> Vec<String> {
         let names = self.mirror.group_names.values();
-        names.flat_map(|name| name.chains.iter().map(|chain| chain.join(" "))).collect()
+        names.flat_map(|name| name.origin.chains.iter().map(|chain| chain.join(" "))).collect()
     }
 }

@@ -116,7 +116,8 @@ async fn a_group_that_has_ended_is_whole_and_one_that_is_held_says_by_what() {
         } else {
             row.counts = Counts { released: 1, running: 2, ended: 1, waiting: 0 };
             row.held = Some(Box::new(Held { code: "OtherGate", message: String::new() }));
-            Arc::make_mut(&mut row.who).warnings =
+            let who = Arc::make_mut(&mut row.who);
+            Arc::make_mut(&mut who.origin).warnings =
                 vec!["a is ignored".into(), "b is ignored".into()];
         }
     }
