@@ -239,7 +239,7 @@ impl Control {
                 self.outbox.push_back(Action::Release(release));
             }
         }
-        self.outbox.extend(self.notices.started(&self.names, &decisions));
+        self.outbox.extend(self.notices.started(&self.names, &self.engine, &decisions));
     }
 
     fn release(&self, now: Millis, decision: &Decision) -> Option<Release> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::action::{Action, Notice};
 use crate::engine::event::ObjectRef;
-use crate::engine::{Decision, GroupId, Millis};
+use crate::engine::{Decision, Engine, GroupId, Millis};
 use crate::view::{GroupRow, Names, View, Why};
 
 /// One Event each, once in a group's life.
@@ -41,8 +41,14 @@ impl Notices {
         free.map(|free| *free = Some(kind)).is_some()
     }
 
-    /// A group was let go for the first time.
-    pub(super) fn started(&mut self, names: &Names, decisions: &[Decision]) -> Vec<Action> {
+    /// A group was let go for the first time. Only who was told of a wait is told of its end:
+    /// most work need not wait, and an Event costs as much as the release.
+    pub(super) fn started(
+        &mut self,
+        names: &Names,
+        engine: &Engine,
+        decisions: &[Decision],
+    ) -> Vec<Action> {
         let mut counts = BTreeMap::<GroupId, (usize, &Decision)>::new();
         for decision in decisions {
             counts.entry(decision.group).or_insert((0, decision)).0 += 1;
@@ -51,7 +57,9 @@ impl Notices {
         let mut actions = Vec::new();
         for (id, (pods, decision)) in counts {
             let Some(group) = names.group(id) else { continue };
-            if self.first(&group.root, Kind::Released) {
+            if self.waited(&group.root, engine.created(decision.pod))
+                && self.first(&group.root, Kind::Released)
+            {
                 let queue = names.queue(decision.queue).name;
                 let noun = if pods == 1 { "pod" } else { "pods" };
                 let message = format!("{pods} {noun} released by queue {queue:?}");
@@ -59,6 +67,13 @@ impl Notices {
             }
         }
         actions
+    }
+
+    /// Whether it was told of a wait, by us or by whoever led before.
+    fn waited(&self, root: &ObjectRef, created: Option<Millis>) -> bool {
+        let told = self.told.get(&root.address.uid).into_iter().flatten().flatten();
+        let waits = |kind: &Kind| matches!(kind, Kind::Queued | Kind::Blocked);
+        created.is_some_and(|created| created < self.since) || told.into_iter().any(waits)
     }
 
     /// A group's release was refused for the first time.

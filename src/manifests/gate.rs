@@ -60,32 +60,43 @@ pub(super) fn new_pods(values: &Values) -> Value {
 
 /// What both the gate and its guard must know of a new pod and of who makes it.
 pub(super) fn new_pod_variables(values: &Values) -> Value {
-    let accounts = if values.exempt.is_empty() {
-        format!("'{USER_DAEMON_SET_CONTROLLER}'")
-    } else {
-        format!("'{USER_DAEMON_SET_CONTROLLER}', {}", values.exempt)
-    };
     json!([
-        {"name": "exempt", "expression": format!(
-            "request.userInfo.username in [{accounts}]\n\
-             || request.userInfo.?groups.orValue([]).exists(group, group == '{GROUP_NODES}')"
-        )},
+        {"name": "exempt", "expression": is_exempt(values)},
         {"name": "namesNode", "expression": "object.spec.?nodeName.orValue('') != ''"},
         {"name": "gates", "expression": "object.spec.?schedulingGates.orValue([]).map(gate, gate.name)"},
         {"name": "annotations", "expression": "object.metadata.?annotations.orValue({})"},
         {"name": "labels", "expression": "object.metadata.?labels.orValue({})"},
         {"name": "creatorUids", "expression": extra(EXTRA_POD_UID)},
         {"name": "creatorNames", "expression": extra(EXTRA_POD_NAME)},
-        {"name": "creator", "expression":
-            "variables.creatorUids.size() == 1 && variables.creatorNames.size() == 1\n\
-             && variables.creatorUids[0].matches('^[0-9a-fA-F-]{36}$')\n\
-             && variables.creatorNames[0].matches('^[a-z0-9.-]{1,253}$')\n\
-             ? '{\"uid\":\"' + variables.creatorUids[0] + '\",\"name\":\"' + variables.creatorNames[0] + '\"}'\n\
-             : ''"},
+        {"name": "creator", "expression": creator("variables.creatorUids", "variables.creatorNames")},
     ])
 }
 
-fn extra(key: &str) -> String {
+/// Whether the maker's pods are never gated.
+pub(super) fn is_exempt(values: &Values) -> String {
+    let accounts = if values.exempt.is_empty() {
+        format!("'{USER_DAEMON_SET_CONTROLLER}'")
+    } else {
+        format!("'{USER_DAEMON_SET_CONTROLLER}', {}", values.exempt)
+    };
+    format!(
+        "request.userInfo.username in [{accounts}]\n\
+         || request.userInfo.?groups.orValue([]).exists(group, group == '{GROUP_NODES}')"
+    )
+}
+
+/// The pod whose token makes the pod, as the marker tells it; empty when there is none.
+pub(super) fn creator(uids: &str, names: &str) -> String {
+    format!(
+        "{uids}.size() == 1 && {names}.size() == 1\n\
+         && {uids}[0].matches('^[0-9a-fA-F-]{{36}}$')\n\
+         && {names}[0].matches('^[a-z0-9.-]{{1,253}}$')\n\
+         ? '{{\"uid\":\"' + {uids}[0] + '\",\"name\":\"' + {names}[0] + '\"}}'\n\
+         : ''"
+    )
+}
+
+pub(super) fn extra(key: &str) -> String {
     format!("request.userInfo.?extra[?'{key}'].orValue([])")
 }
 

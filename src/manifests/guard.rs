@@ -2,15 +2,21 @@
 //!
 //! Who may do what we forbid is decided by RBAC: the verbs `release` and `use` on
 //! `queues.tidegate.dev`. No account is named here.
+//!
+//! A policy's match condition selects what it is going to refuse, and its validations say
+//! why. For the validations of a policy the apiserver makes maps of the whole object, old
+//! and new, three times more than for its match conditions, and there is a policy of ours
+//! in the way of every change of every pod.
 
 use serde_json::{Value, json};
 
-use super::gate::{new_pod_variables, new_pods};
+use super::gate::{creator, extra, is_exempt, new_pod_variables, new_pods};
 use super::names::{GUARD_EPOCH, GUARD_GATE, GUARD_NEW_PODS, GUARD_PODS, GUARD_RESIZE, USE_QUEUES};
 use super::values::{Values, with};
 use crate::api::names::{
-    ANNOTATION_CREATED_BY, ANNOTATION_EPOCH, ANNOTATION_RELEASED, EPOCH_KEY, EPOCH_OBJECT, GATE,
-    GROUP, LABEL_MANAGED, LABEL_QUEUE, MANAGED, VERB_RELEASE, VERB_USE,
+    ANNOTATION_CREATED_BY, ANNOTATION_EPOCH, ANNOTATION_RELEASED, EPOCH_KEY, EPOCH_OBJECT,
+    EXTRA_POD_NAME, EXTRA_POD_UID, GATE, GROUP, LABEL_MANAGED, LABEL_QUEUE, MANAGED, VERB_RELEASE,
+    VERB_USE,
 };
 use crate::api::refusals;
 
@@ -39,6 +45,7 @@ fn new_pods_are_gated(values: &Values) -> [Value; 2] {
         GUARD_NEW_PODS,
         json!({
             "matchConstraints": new_pods(values),
+            "matchConditions": [{"name": "not-as-we-leave-it", "expression": format!("!({})", as_we_leave_it(values))}],
             "variables": new_pod_variables(values),
             "validations": [
                 check("variables.exempt || !variables.namesNode", refusals::NODE_NAME),
@@ -76,7 +83,8 @@ fn no_gate_where_no_queue_rules(values: &Values) -> [Value; 2] {
                     "resources": ["pods"], "scope": "Namespaced",
                 }],
             },
-            "validations": [check(&format!("!('{GATE}' in {})", gate_names("object")), refusals::GATE_ELSEWHERE)],
+            "matchConditions": [{"name": "has-our-gate", "expression": format!("'{GATE}' in {}", gate_names("object"))}],
+            "validations": [check("false", refusals::GATE_ELSEWHERE)],
         }),
     )
 }
@@ -84,25 +92,26 @@ fn no_gate_where_no_queue_rules(values: &Values) -> [Value; 2] {
 /// Only who may release drops our gate or touches markers. Holds in any namespace,
 /// so that removing its opt-in frees nothing that waits.
 fn stored_pods_keep(values: &Values) -> [Value; 2] {
+    let (gate, markers) = (gate_is_kept(), markers_are_kept());
     policy(
         GUARD_PODS,
         json!({
             "matchConstraints": pod_updates(values, &["pods", "pods/status", "pods/ephemeralcontainers", "pods/resize"]),
-            "matchConditions": [{"name": "ours", "expression": format!("{} || {}", is_ours("oldObject"), is_ours("object"))}],
+            "matchConditions": [{"name": "takes-what-is-ours", "expression": format!(
+                "!({gate}\n&& {markers})\n\
+                 && !authorizer.group('{GROUP}').resource('queues').check('{VERB_RELEASE}').allowed()"
+            )}],
             "variables": [
-                {"name": "before", "expression": gate_names("oldObject")},
-                {"name": "after", "expression": gate_names("object")},
-                {"name": "others", "expression": format!("variables.before.filter(name, name != '{GATE}')")},
-                {"name": "mayRelease", "expression": format!("authorizer.group('{GROUP}').resource('queues').check('{VERB_RELEASE}').allowed()")},
+                {"name": "others", "expression": format!("{}.filter(name, name != '{GATE}')", gate_names("oldObject"))},
             ],
             "validations": [
                 {
-                    "expression": format!("!('{GATE}' in variables.before) || '{GATE}' in variables.after || variables.mayRelease"),
+                    "expression": gate,
                     "message": refusals::GATE_DROPPED.trim_end(),
                     "messageExpression": gate_dropped(),
                     "reason": "Forbidden",
                 },
-                check(&format!("{} || variables.mayRelease", markers_are_kept()), refusals::MARKER_CHANGED),
+                check(&markers, refusals::MARKER_CHANGED),
             ],
         }),
     )
@@ -118,20 +127,18 @@ fn releases_are_of_the_leader(values: &Values) -> [Value; 2] {
     let ours = json!({"matchExpressions": [{"key": LABEL_MANAGED, "operator": "Exists"}]});
     let (before, after) =
         (annotation("oldObject", ANNOTATION_EPOCH), annotation("object", ANNOTATION_EPOCH));
-    let opens = format!(
-        "{after} != ''\n&& ({after} != {before}\n|| ('{GATE}' in {} && !('{GATE}' in {})))",
-        gate_names("oldObject"),
-        gate_names("object"),
-    );
+    let opens = format!("{after} != ''\n&& ({after} != {before} || !{})", gate_is_kept());
     let current = format!("params.data['{EPOCH_KEY}']");
+    let in_time =
+        format!("({after}.matches('^[0-9]{{1,18}}$')\n&& int({after}) >= int({current}))");
     let [policy, mut binding] = policy(
         GUARD_EPOCH,
         json!({
             "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
             "matchConstraints": with(constraints, "objectSelector", ours),
-            "matchConditions": [{"name": "is-a-release", "expression": opens}],
+            "matchConditions": [{"name": "is-a-release-too-late", "expression": format!("{opens}\n&& !{in_time}")}],
             "validations": [{
-                "expression": format!("{after}.matches('^[0-9]{{1,18}}$')\n&& int({after}) >= int({current})"),
+                "expression": "false",
                 "message": refusals::FENCED,
                 "messageExpression": format!(
                     "'{} (epoch ' + {after} + ', now ' + {current} + ')'", refusals::FENCED
@@ -259,14 +266,25 @@ fn managed(object: &str) -> String {
 
 const MARKERS: [&str; 3] = [ANNOTATION_RELEASED, ANNOTATION_EPOCH, ANNOTATION_CREATED_BY];
 
-fn is_ours(object: &str) -> String {
-    let marked = MARKERS.map(|key| format!("{} != ''", annotation(object, key)));
+/// A new pod that is gated, or whose maker is exempt, and that carries no marker but the
+/// one of its maker.
+fn as_we_leave_it(values: &Values) -> String {
+    let (annotations, gates) = ("object.metadata.?annotations.orValue({})", gate_names("object"));
     format!(
-        "{} != '' || '{GATE}' in {} || {}",
-        managed(object),
-        gate_names(object),
-        marked.join(" || ")
+        "({not_named} && '{GATE}' in {gates} && {managed} == '{MANAGED}'\n|| {exempt})\n\
+         && !('{ANNOTATION_RELEASED}' in {annotations})\n&& !('{ANNOTATION_EPOCH}' in {annotations})\n\
+         && {told} == ({creator})",
+        not_named = "object.spec.?nodeName.orValue('') == ''",
+        managed = managed("object"),
+        exempt = is_exempt(values),
+        told = annotation("object", ANNOTATION_CREATED_BY),
+        creator = creator(&extra(EXTRA_POD_UID), &extra(EXTRA_POD_NAME)),
     )
+}
+
+fn gate_is_kept() -> String {
+    let (before, after) = (gate_names("oldObject"), gate_names("object"));
+    format!("(!('{GATE}' in {before}) || '{GATE}' in {after})")
 }
 
 fn markers_are_kept() -> String {
