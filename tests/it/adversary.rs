@@ -389,3 +389,24 @@ async fn an_account_called_like_an_exempt_one_is_not_exempt() -> Result<()> {
     }
     lab.all_gated(2).await.map(drop)
 }
+
+/// As large as the apiserver takes it: admission, watches and the release pass it on.
+#[tokio::test]
+async fn a_pod_of_more_than_a_megabyte_is_gated_and_let_go_like_any_other() -> Result<()> {
+    let lab = Lab::new("adv-large", json!({"limit": {"cpu": "1"}})).await?;
+    let mut pod = bare_pod("large", "1");
+    pod["metadata"]["annotations"] = json!({"note": "n".repeat(250_000)});
+    let filled = (0..12).map(|at| json!({"name": format!("E{at}"), "value": "v".repeat(90_000)}));
+    pod["spec"]["containers"][0]["env"] = filled.collect();
+    lab.create(pod).await?;
+    lab.released(&["large"]).await?;
+    lab.pod("small", "1").await?;
+    lab.why_says("pod/small", "1 of 1 in use").await?;
+    lab.delete_pod("large").await?;
+    lab.released(&["small"]).await?;
+    let huge = json!([{"name": "E", "value": "v".repeat(7 << 20)}]);
+    let mut pod = bare_pod("huge", "1");
+    pod["spec"]["containers"][0]["env"] = huge;
+    ensure!(lab.create(pod).await.is_err(), "the apiserver stored 7 MB");
+    lab.one_patch_each().await
+}

@@ -15,12 +15,15 @@ use kube::{
 };
 use serde_json::json;
 
-use crate::support::{
-    audit,
-    lab::{Lab, bare_pod, is_gated},
-    process::Process,
-    tidegate::{Install, NAMESPACE, Tidegate, cli, kubectl, program},
-    wait,
+use crate::{
+    rights,
+    support::{
+        audit,
+        lab::{Lab, bare_pod, is_gated},
+        process::Process,
+        tidegate::{Install, NAMESPACE, Tidegate, cli, kubectl, program},
+        wait,
+    },
 };
 
 const ACCOUNT: &str = "tidegate-uninstall";
@@ -54,7 +57,9 @@ async fn leave(lab: &Lab) -> Result<()> {
         let args: Vec<_> = args.iter().map(String::as_str).collect();
         let output = cli(&kubeconfig, &args).await?;
         ensure!(output.code == 0, "{output:?}");
-        tidegate.cluster().add_node(json!({"name": "end", "labels": {"uninstall": "now"}})).await
+        let granted = rights::granted(&lab.client, ACCOUNT).await?;
+        tidegate.cluster().add_node(json!({"name": "end", "labels": {"uninstall": "now"}})).await?;
+        rights::all_used_and_none_missing(tidegate.cluster(), ACCOUNT, &granted)
     };
     let (uninstalled, hooked) = tokio::join!(tidegate.helm_uninstall(), hook);
     hooked?;
