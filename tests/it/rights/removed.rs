@@ -54,7 +54,7 @@ impl AtHome for Secret {}
 enum Work {
     /// Pods are let go.
     LetGo,
-    /// An Event tells of it.
+    /// An Event tells that one waits.
     Told,
     /// The status of the queue counts it.
     Counted,
@@ -254,8 +254,11 @@ impl Bench {
     async fn attempt(&mut self, work: Work) -> Result<()> {
         self.tried += 1;
         match work {
-            Work::LetGo | Work::Told | Work::Counted => {
-                self.lab.pod(&self.name(), "10m").await.map(drop)
+            Work::LetGo | Work::Counted => self.lab.pod(&self.name(), "10m").await.map(drop),
+            Work::Told => {
+                let mut pod = bare_pod(&self.name(), "10m");
+                pod["metadata"]["labels"] = json!({"tidegate.dev/queue": NAMED});
+                self.lab.create(pod).await.map(drop)
             }
             Work::Shown => {
                 self.lab.editor(&self.name()).await?;
