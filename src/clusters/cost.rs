@@ -11,12 +11,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{
-    Container, ContainerStatus, Pod, PodSpec, PodStatus, ResourceRequirements,
-};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
 use crate::quantity::{self, Quantity};
+
+use super::pod::{Container, ContainerStatus, Pod, PodSpec, PodStatus, ResourceRequirements};
 
 /// Amounts as an object holds them.
 type Written = BTreeMap<String, Text>;
@@ -40,7 +39,7 @@ fn exact_request(pod: &Pod) -> Exact<'_> {
     let mut request = containers_request(spec, &seen);
     let claims = seen.status.and_then(|s| s.node_allocatable_resource_claim_statuses.as_ref());
     for claim in claims.into_iter().flatten() {
-        add(&mut request, &exact(Some(&claim.resources)));
+        add(&mut request, &exact(claim.resources.as_ref()));
     }
     request.extend(pod_level_request(spec, &seen));
     add(&mut request, &exact(spec.overhead.as_ref()));
@@ -53,7 +52,7 @@ fn exact_request(pod: &Pod) -> Exact<'_> {
 /// beside the init containers after it and beside the containers.
 fn containers_request<'a>(spec: &'a PodSpec, seen: &Seen<'a>) -> Exact<'a> {
     let mut steady = Exact::new();
-    for container in &spec.containers {
+    for container in spec.containers.iter().flatten() {
         add(&mut steady, &seen.container_request(container));
     }
     let (mut sidecars, mut peak) = (Exact::new(), Exact::new());

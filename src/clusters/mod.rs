@@ -8,6 +8,7 @@
 pub mod cost;
 pub mod facts;
 mod owners;
+pub mod pod;
 pub mod strip;
 mod translate;
 mod turns;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
@@ -17,6 +17,7 @@ use crate::quantity;
 
 use super::cost::effective_request;
 use super::facts::{Access, NamespaceFacts, NodeFacts, PodFacts, QueueFacts, Stage};
+use super::pod::{Pod, PodSpec};
 
 /// Longest `tidegate.dev/released` that is read; ours are under 400 bytes.
 const LONGEST_RECORD: usize = 4_096;

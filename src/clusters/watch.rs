@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use futures::stream::{self, BoxStream, Stream, StreamExt};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Config, Event, watcher};
@@ -15,6 +15,7 @@ use crate::api::names;
 use crate::api::v1alpha1::Queue;
 
 use super::facts::{Observation, Watch};
+use super::pod::Pod;
 use super::strip;
 
 /// Pods that take room and are not ours to release.

@@ -36,7 +36,7 @@ impl View {
         for group in engine.groups() {
             sum_up(engine, &group, &mut sums);
             if let Some(known) = names.known(group.id) {
-                rows.push((group.id, &known.who.namespace, maker.row(known, &group)));
+                rows.push((group.id, &known.who.namespace, Arc::new(maker.row(known, &group))));
             }
         }
         rows.sort_unstable_by_key(|(id, ..)| *id);
@@ -53,7 +53,7 @@ impl View {
                 .collect(),
             groups: rows
                 .into_iter()
-                .map(|(_, namespace, row)| ((namespace.clone(), row.name.clone()), Arc::new(row)))
+                .map(|(_, namespace, row)| ((namespace.clone(), row.name.clone()), row))
                 .collect(),
             capacity: names.amounts(engine.capacity()),
             totals,
@@ -63,12 +63,13 @@ impl View {
 
 /// Tells the rows, which are in order of their ids, how many groups and pods of the same
 /// queue go before them.
-fn line_up(queues: &[QueueSummary], rows: &mut [(GroupId, &Arc<str>, GroupRow)]) {
+fn line_up(queues: &[QueueSummary], rows: &mut [(GroupId, &Arc<str>, Arc<GroupRow>)]) {
     for queue in queues {
         let (mut groups, mut pods) = (0, 0);
         for id in &queue.line {
             let at = rows.binary_search_by_key(id, |(id, ..)| *id);
             let Some((.., row)) = at.ok().and_then(|at| rows.get_mut(at)) else { continue };
+            let row = Arc::make_mut(row);
             if let Some(wait) = &mut row.wait {
                 (wait.groups_ahead, wait.pods_ahead) = (groups, pods);
             }

@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::super::{Output, Translator};
 use crate::clusters::facts::{Observation, PodFacts, Watch};
+use crate::clusters::pod::Pod;
 use crate::clusters::strip;
 use crate::engine::event::{Event, GroupConfig, GroupName, Input, Name, NodeConfig, PodConfig};
 use crate::engine::{

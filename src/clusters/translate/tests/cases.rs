@@ -1,9 +1,9 @@
-use k8s_openapi::api::core::v1::Pod;
 use rstest::rstest;
 use serde_json::json;
 
 use super::bench::*;
 use crate::clusters::facts::{Observation, Watch};
+use crate::clusters::pod::Pod;
 use crate::clusters::strip;
 use crate::grouping::Lookup;
 
