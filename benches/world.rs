@@ -26,7 +26,7 @@ const PODS_PER_NODE: u64 = 32;
 const ROUND: usize = 2_000;
 
 const HERE: ClusterId = ClusterId(0);
-const GPU: ResourceId = ResourceId(3);
+const GPU: ResourceId = ResourceId(4);
 const GIB: i128 = 1 << 30;
 const NOW: Millis = 1_000_000_000;
 
@@ -48,7 +48,7 @@ impl World {
             nodes,
             running: VecDeque::new(),
         };
-        for (id, name) in (0..).zip(["cpu", "memory", "pods", "nvidia.com/gpu"]) {
+        for (id, name) in (0..).zip(["cpu", "memory", "pods", "groups", "nvidia.com/gpu"]) {
             world.names.learn(Name::Resource(ResourceId(id), name.into()));
         }
         for number in 0..QUEUES + QUEUES / 10 {
@@ -127,7 +127,7 @@ impl World {
         let queue = Assignment::Queue(QueueId(u32::try_from(number).unwrap_or(0) % QUEUES));
         // One group in ten starts as a gang.
         let gang = if number.is_multiple_of(10) { Gang::AtLeast(10) } else { Gang::Units };
-        self.apply(Event::GroupChanged(id, GroupConfig { cluster: HERE, root, queue, gang }));
+        self.apply(Event::GroupChanged(id, GroupConfig { cluster: HERE, root, queue, gang, singleton: None, non_preemptible: false }));
     }
 
     fn pod(&mut self, number: u64) {

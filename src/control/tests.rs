@@ -95,6 +95,8 @@ impl Bench {
             root: Uid(u128::from(group.0)),
             queue: Assignment::Queue(QUEUE),
             gang: Gang::Units,
+            singleton: None,
+            non_preemptible: false,
         };
         self.tell(Event::GroupChanged(group, config)).await;
     }

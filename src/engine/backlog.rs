@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::QueueConfig;
 use super::model::{PodId, QueueId};
+use super::line::Line;
 use super::tree::Tree;
 use super::world::Engine;
 
@@ -41,16 +42,16 @@ impl Backlogs {
             self.enter(tree, queue, |sum| sum.saturating_sub(pods));
         }
         for (queue, _) in before.into_iter().chain(after) {
-            for &above in tree.path(queue) {
-                self.judge(queues, above);
+            for above in tree.path(queue) {
+                self.judge(queues, above.queue);
             }
         }
     }
 
     fn enter(&mut self, tree: &Tree, queue: QueueId, change: impl Fn(u64) -> u64) {
         set(&mut self.direct, queue, &change);
-        for &above in tree.path(queue) {
-            set(&mut self.sums, above, &change);
+        for above in tree.path(queue) {
+            set(&mut self.sums, above.queue, &change);
         }
     }
 
@@ -58,8 +59,8 @@ impl Backlogs {
     pub(super) fn sum_up(&mut self, tree: &Tree, queues: &BTreeMap<QueueId, QueueConfig>) {
         self.sums.clear();
         for (&queue, &pods) in &self.direct {
-            for &above in tree.path(queue) {
-                set(&mut self.sums, above, |sum| sum + pods);
+            for above in tree.path(queue) {
+                set(&mut self.sums, above.queue, |sum| sum + pods);
             }
         }
         self.full.retain(|queue| queues.contains_key(queue));
@@ -112,9 +113,9 @@ impl Engine {
     /// and how many may.
     #[must_use]
     pub fn too_few_may_wait(&self, queue: QueueId, pods: u32) -> Option<(QueueId, u64)> {
-        self.tree.path(queue).iter().find_map(|&above| {
-            let most = self.queues.get(&above)?.max_pending?;
-            (most < u64::from(pods)).then_some((above, most))
+        self.tree.path(queue).find_map(|above| {
+            let most = self.queues.get(&above.queue)?.max_pending?;
+            (most < u64::from(pods)).then_some((above.queue, most))
         })
     }
 
@@ -122,12 +123,13 @@ impl Engine {
     /// lacks members and can have them all: if they were refused it would wait for ever.
     pub fn backlog(&self, queue: QueueId) -> impl Iterator<Item = PodId> + '_ {
         let most = self.queues.get(&queue).and_then(|queue| queue.max_pending).unwrap_or(u64::MAX);
-        self.lines
-            .iter()
-            .filter(move |&(&line, _)| self.tree.path(line).contains(&queue))
-            .flat_map(|(_, line)| line)
-            .filter_map(|(.., group)| self.groups.get(group))
+        let below = move |line: &Line| self.tree.path(line.queue).any(|at| at.queue == queue);
+        let lines = self.line_of.values().map(|&line| &self.lines[line]);
+        lines
+            .filter(move |line| below(line))
+            .flat_map(Line::places)
+            .filter_map(|place| Some(&self.groups[self.group_slots.get(&place.group)?]))
             .filter(move |group| !group.lacks_members(most))
-            .flat_map(|group| group.waiting.iter().map(|&(.., pod)| pod))
+            .flat_map(|group| group.waiting.iter().map(|turn| self.pods[turn.pod].id()))
     }
 }

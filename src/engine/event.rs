@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::model::{
     Assignment, ClusterId, Gang, GroupId, Millis, NodeId, Order, PodId, PodState, QueueId,
-    ResourceId, Uid, Vector,
+    ResourceId, SingletonId, Uid, Vector,
 };
 
 /// One thing for the control loop's inbox.
@@ -93,6 +93,17 @@ pub struct QueueConfig {
     pub malformed: bool,
     /// Pods that may wait here and below before the backlog is full, at least 1.
     pub max_pending: Option<u64>,
+    /// How much may run here and below at a time.
+    pub max_running: MaxRunning,
+}
+
+/// How much may run at a time; absent: any amount.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MaxRunning {
+    /// Groups with a pod that was let go.
+    pub groups: Option<u64>,
+    /// Pods that were let go.
+    pub pods: Option<u64>,
 }
 
 /// A node as far as shares and fit go.
@@ -119,6 +130,10 @@ pub struct GroupConfig {
     pub queue: Assignment,
     /// What must start together.
     pub gang: Gang,
+    /// While another group of this key runs in the same queue, it waits.
+    pub singleton: Option<SingletonId>,
+    /// It may not be preempted later: it starts only within what is guaranteed.
+    pub non_preemptible: bool,
 }
 
 /// A pod of a group.

@@ -10,13 +10,22 @@
 #![deny(clippy::float_arithmetic, clippy::disallowed_types, clippy::disallowed_methods)]
 
 pub mod action;
+mod amounts;
 mod backlog;
-mod books;
 mod decide;
+mod entitle;
 pub mod event;
+mod explain;
+mod fleet;
+mod group;
+mod line;
+mod mask;
 mod model;
 mod reason;
+mod settle;
+mod shapes;
 mod share;
+mod slab;
 mod summary;
 mod tree;
 mod world;
@@ -27,9 +36,8 @@ mod tests;
 pub use decide::Decision;
 pub use model::{
     Assignment, ClusterId, Forbidden, Gang, GroupId, Millis, NodeId, Order, PodId, PodState,
-    QueueId, ResourceId, Uid, Vector,
+    QueueId, ResourceId, SingletonId, Uid, Vector,
 };
 pub use reason::{Reason, Shortage};
-pub use share::Fraction;
 pub use summary::{GroupSummary, QueueSummary};
 pub use world::Engine;

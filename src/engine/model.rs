@@ -26,6 +26,8 @@ id! {
     ResourceId(u16);
     /// The uid the apiserver gave an object, as its 128 bits.
     Uid(u128);
+    /// A singleton key; in one queue one group of it runs at a time.
+    SingletonId(u32);
 }
 
 /// A pod is its uid: one never comes back under another pod.
@@ -38,10 +40,12 @@ impl ResourceId {
     pub const MEMORY: Self = Self(1);
     /// `pods`: every pod costs one.
     pub const PODS: Self = Self(2);
+    /// `groups`: every group with a charged pod costs one, in its queue alone.
+    pub const GROUPS: Self = Self(3);
 }
 
 /// Amounts by resource; absent means zero.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vector(BTreeMap<ResourceId, i128>);
 
 impl Vector {

@@ -40,6 +40,10 @@ pub enum Reason {
     QueueLimit(Shortage, QueueId),
     /// The fleet is used up.
     Capacity(Shortage),
+    /// It may not be preempted later, and the queue has not so much of its own.
+    BeyondGuarantee(Shortage, QueueId),
+    /// Another group of its singleton key runs in the queue.
+    SingletonRunning,
     /// None of this many nodes is ready and schedulable.
     NoUsableNode(u32),
     /// The queue is strict and this is not its first.
@@ -97,6 +101,8 @@ impl Reason {
             Self::LargerThanAnyNode(_) => "LargerThanAnyNode",
             Self::QueueLimit(..) => "QueueLimit",
             Self::Capacity(_) => "Capacity",
+            Self::BeyondGuarantee(..) => "BeyondGuarantee",
+            Self::SingletonRunning => "SingletonRunning",
             Self::NoUsableNode(_) => "NoUsableNode",
             Self::BehindInStrictQueue(_) => "BehindInStrictQueue",
             Self::ReleaseRefused { .. } => "ReleaseRefused",

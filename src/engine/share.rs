@@ -1,101 +1,64 @@
-//! Exact shares: fractions of whole numbers, compared without rounding.
+//! Shares, in whole units of 2⁻⁶⁰ of the capacity.
 
-use std::cmp::Ordering;
+use super::amounts::Amounts;
 
-/// A non-negative fraction; a zero denominator stands for infinity.
-#[derive(Clone, Copy, Debug)]
-pub struct Fraction {
-    /// Above the line.
-    pub numerator: u128,
-    /// Below the line.
-    pub denominator: u128,
-}
+/// A part of the capacity; 2⁶⁰ is all of it.
+pub(super) type Share = u64;
 
-impl Fraction {
-    /// Nothing.
-    pub const ZERO: Self = Self { numerator: 0, denominator: 1 };
+const ALL: u32 = 60;
 
-    /// Thousandths, rounded down, at most `u64::MAX`.
-    #[must_use]
-    pub fn per_mille(self) -> u64 {
-        if self.denominator == 0 {
-            return u64::MAX;
-        }
-        let whole = self.numerator / self.denominator;
-        let rest = self.numerator % self.denominator;
-        let part = if rest <= u128::MAX / 1000 {
-            rest * 1000 / self.denominator
-        } else {
-            rest / (self.denominator / 1000)
-        };
-        u64::try_from(whole.saturating_mul(1000).saturating_add(part)).unwrap_or(u64::MAX)
-    }
-}
-
-impl PartialEq for Fraction {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Fraction {}
-
-impl PartialOrd for Fraction {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Fraction {
-    /// Compares by continued fractions (Euclid), so no product can overflow.
-    fn cmp(&self, other: &Self) -> Ordering {
-        let (mut a, mut b) = (*self, *other);
-        loop {
-            match (a.denominator, b.denominator) {
-                (0, 0) => return Ordering::Equal,
-                (0, _) => return Ordering::Greater,
-                (_, 0) => return Ordering::Less,
-                _ => {}
-            }
-            let whole = (a.numerator / a.denominator).cmp(&(b.numerator / b.denominator));
-            if whole != Ordering::Equal {
-                return whole;
-            }
-            // a = w + ra/da and b = w + rb/db: compare ra/da with rb/db by their
-            // inverses, which turns the order round.
-            let (ra, rb) = (a.numerator % a.denominator, b.numerator % b.denominator);
-            let inverse_a = Self { numerator: a.denominator, denominator: ra };
-            let inverse_b = Self { numerator: b.denominator, denominator: rb };
-            (a, b) = (inverse_b, inverse_a);
+/// Dominant share (Ghodsi et al. 2011) by weight: the largest part that `usage` is of the
+/// capacity, over all resources that there are, divided by `weight` and rounded down.
+pub(super) fn dominant(usage: &Amounts, capacity: &Amounts, weight: u32) -> Share {
+    let weight = u128::from(weight.max(1));
+    let mut most = 0;
+    for ((_, used), (_, all)) in usage.iter().zip(capacity.iter()) {
+        if used > 0 && all > 0 {
+            most = most.max(part(used.unsigned_abs(), all.unsigned_abs(), weight));
         }
     }
+    most
+}
+
+fn part(used: u128, all: u128, weight: u128) -> Share {
+    if used >> (u128::BITS - ALL) != 0 {
+        return Share::MAX;
+    }
+    match all.checked_mul(weight) {
+        Some(whole) => Share::try_from((used << ALL) / whole).unwrap_or(Share::MAX),
+        None => Share::try_from((used << ALL) / all / weight).unwrap_or(Share::MAX),
+    }
+}
+
+/// Thousandths, rounded down.
+pub(super) fn per_mille(share: Share) -> u64 {
+    u64::try_from((u128::from(share) * 1000) >> ALL).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
-    fn fraction(numerator: u128, denominator: u128) -> Fraction {
-        Fraction { numerator, denominator }
+    fn amounts(of: &[i128]) -> Amounts {
+        let mut amounts = Amounts::default();
+        (0..).zip(of).for_each(|(axis, &amount)| *amounts.at(axis) = amount);
+        amounts
     }
 
     #[test]
-    fn fractions_far_beyond_what_a_product_could_hold_still_compare() {
-        let huge = u128::MAX;
-        assert!(fraction(huge - 1, huge) < fraction(1, 1));
-        assert!(fraction(huge - 2, huge) < fraction(huge - 1, huge));
-        assert_eq!(fraction(huge, huge), fraction(7, 7));
-        assert!(fraction(1, 0) > fraction(huge, 1));
+    fn the_largest_part_by_weight_counts_and_what_there_is_none_of_does_not() {
+        let all = amounts(&[8, 100, 0]);
+        let share = |used: &[i128], weight| dominant(&amounts(used), &all, weight);
+        assert_eq!(share(&[2, 50, 7], 1), 1 << 59);
+        assert_eq!(share(&[2, 50, 7], 2), 1 << 58);
+        assert_eq!(per_mille(share(&[1, 0, 0], 1)), 125);
+        assert_eq!(share(&[-1, 0, 5], 1), 0);
     }
 
-    proptest! {
-        #[test]
-        fn small_fractions_compare_as_their_cross_products(
-            a in 0u64.., b in 1u64.., c in 0u64.., d in 1u64..
-        ) {
-            let [a, b, c, d] = [a, b, c, d].map(u128::from);
-            prop_assert_eq!(fraction(a, b).cmp(&fraction(c, d)), (a * d).cmp(&(c * b)));
-        }
+    #[test]
+    fn shares_beyond_what_can_be_counted_are_the_largest() {
+        let all = amounts(&[1, i128::MAX]);
+        assert_eq!(dominant(&amounts(&[1 << 70, 0]), &all, 1), Share::MAX);
+        assert_eq!(dominant(&amounts(&[0, 1 << 60]), &all, u32::MAX), 0);
     }
 }

@@ -1,12 +1,11 @@
 //! What the core knows, for those who only read.
 
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
-
 use super::event::QueueConfig;
+use super::group::{Group, Pod, ReleaseState};
 use super::model::{Assignment, Gang, GroupId, Millis, PodId, PodState, QueueId, Vector};
 use super::reason::Reason;
-use super::world::{Engine, Group, Pod, ReleaseState};
+use super::share;
+use super::world::Engine;
 
 /// What is known of a group, for the view.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,86 +58,91 @@ pub struct QueueSummary {
 impl Engine {
     /// Every group with a pod.
     pub fn groups(&self) -> impl Iterator<Item = GroupSummary> + '_ {
-        self.groups.iter().map(|(&id, group)| self.summarise(id, group))
+        self.groups.iter().map(|(slot, group)| self.summarise(slot, group))
     }
 
-    fn summarise(&self, id: GroupId, group: &Group) -> GroupSummary {
+    fn summarise(&self, slot: u32, group: &Group) -> GroupSummary {
+        let first = group.waiting.first();
         let mut summary = GroupSummary {
-            id,
+            id: group.id,
             queue: group.config.queue,
             gang: group.config.gang,
-            reason: self.reason(group),
-            waiting: group.waiting.iter().map(|&(.., pod)| pod).collect(),
+            reason: self.reason_of(group),
+            waiting: group.waiting.iter().map(|turn| self.pods[turn.pod].id()).collect(),
             released: Vec::new(),
             running: Vec::new(),
             ended: Vec::new(),
             charged: Vector::default(),
             asks: self.asks(group),
-            priority: group.waiting.first().map_or(0, |&(Reverse(priority), ..)| priority),
-            since: group.ages.first().map_or(Millis::MAX, |&(oldest, _)| oldest),
+            priority: first.map_or(0, |turn| turn.priority.0),
+            since: group.waiting.oldest().unwrap_or(Millis::MAX),
             begun: Millis::MAX,
         };
-        for (&pod_id, pod) in group.pods.iter().filter_map(|pod| self.pods.get_key_value(pod)) {
-            match pod.config.state {
+        let mut pods: Vec<&Pod> = self.pods_of(slot).map(|pod| &self.pods[pod]).collect();
+        pods.sort_unstable_by_key(|pod| pod.id());
+        for pod in pods {
+            let id = pod.id();
+            match pod.state {
                 PodState::Gated if pod.waits() => {}
-                PodState::Gated if pod.release == ReleaseState::Gone => summary.ended.push(pod_id),
-                PodState::Gated => summary.released.push((pod_id, false)),
-                PodState::Released { held } => summary.released.push((pod_id, held)),
-                PodState::Bound { terminating, .. } => summary.running.push((pod_id, terminating)),
-                PodState::Ended | PodState::Dropped => summary.ended.push(pod_id),
+                PodState::Gated if pod.release == ReleaseState::Gone => summary.ended.push(id),
+                PodState::Gated => summary.released.push((id, false)),
+                PodState::Released { held } => summary.released.push((id, held)),
+                PodState::Bound { terminating, .. } => summary.running.push((id, terminating)),
+                PodState::Ended | PodState::Dropped => summary.ended.push(id),
             }
-            if let Some(charge) = &pod.charge {
-                summary.charged.add(&charge.cost);
+            if let Some(charge) = pod.charge {
+                summary.charged.add(&self.shapes.get(charge.shape).cost);
             }
-            summary.begun = summary.begun.min(pod.config.created);
+            summary.begun = summary.begun.min(pod.created);
         }
-        if group.ages.is_empty() {
+        if first.is_none() {
             summary.since = summary.begun;
         }
         summary
     }
 
-    /// Every queue that exists or is named by waiting or charged work.
+    /// Every queue that exists or is named by a group.
     #[must_use]
     pub fn queues(&self) -> Vec<QueueSummary> {
-        let mut ids: BTreeSet<QueueId> = self.queues.keys().copied().collect();
-        ids.extend(self.lines.keys());
-        ids.into_iter()
-            .map(|id| QueueSummary {
-                id,
-                config: self.queues.get(&id).cloned(),
-                problem: self.tree.problem(id),
-                usage: self.books.usage.get(&id).cloned().unwrap_or_default(),
-                share_per_mille: self
-                    .books
-                    .dominant_share(self.books.usage.get(&id), 1)
-                    .per_mille(),
-                line: self.lines.get(&id).into_iter().flatten().map(|&(.., id)| id).collect(),
-            })
-            .collect()
+        self.line_of.iter().map(|(&id, &line)| self.summarise_queue(id, line)).collect()
+    }
+
+    fn summarise_queue(&self, id: QueueId, line: u32) -> QueueSummary {
+        let line = &self.lines[line];
+        let node = self.tree.of_queue(id);
+        let usage = node.map_or(&line.usage, |node| &node.usage);
+        QueueSummary {
+            id,
+            config: self.queues.get(&id).cloned(),
+            problem: self.tree.problem(id),
+            usage: self.axes.vector(usage),
+            share_per_mille: share::per_mille(share::dominant(usage, &self.fleet.capacity, 1)),
+            line: line.places().into_iter().map(|place| place.group).collect(),
+        }
     }
 
     /// The queue itself first, then those above it.
     #[must_use]
-    pub fn path(&self, queue: QueueId) -> &[QueueId] {
-        self.tree.path(queue)
+    pub fn path(&self, queue: QueueId) -> Vec<QueueId> {
+        self.tree.path(queue).map(|node| node.queue).collect()
     }
 
     /// Whether a pod's gate is there and nothing of ours is on its way to open it.
     #[must_use]
     pub fn waits(&self, pod: PodId) -> bool {
-        self.pods.get(&pod).is_some_and(Pod::waits)
+        self.slot_of(pod).is_some_and(|slot| self.pods[slot].waits())
     }
 
     /// The group of a pod.
     #[must_use]
     pub fn group_of(&self, pod: PodId) -> Option<GroupId> {
-        self.pods.get(&pod).map(|pod| pod.config.group)
+        let group = self.pods[self.slot_of(pod)?].group;
+        Some(self.groups[group].id)
     }
 
     /// Creation time of a pod.
     #[must_use]
     pub fn created(&self, pod: PodId) -> Option<Millis> {
-        self.pods.get(&pod).map(|pod| pod.config.created)
+        Some(self.pods[self.slot_of(pod)?].created)
     }
 }

@@ -40,6 +40,7 @@ impl World {
     fn apply(&mut self, event: Event) {
         let now = self.engine.now;
         self.engine.apply(now, event);
+        self.engine.settle();
     }
 
     fn node(&mut self, id: u32, units: i128) {
@@ -57,7 +58,7 @@ impl World {
 
     fn group(&mut self, id: u64, queue: Assignment, gang: Gang) -> GroupId {
         let root = Uid(u128::from(id));
-        let config = GroupConfig { cluster: HERE, root, queue, gang };
+        let config = GroupConfig { cluster: HERE, root, queue, gang, singleton: None, non_preemptible: false };
         self.apply(Event::GroupChanged(GroupId(id), config));
         GroupId(id)
     }
@@ -84,13 +85,30 @@ impl World {
     }
 
     fn see(&mut self, pod: PodId, state: PodState) {
-        let config = PodConfig { state, ..self.engine.pods[&pod].config.clone() };
+        let config = PodConfig { state, ..self.told(pod) };
         self.apply(Event::PodChanged(pod, config));
     }
 
     fn reason(&self, pod: PodId) -> Option<Reason> {
-        let group = &self.engine.groups[&self.engine.pods[&pod].config.group];
-        self.engine.reason(group)
+        self.engine.reason(self.engine.group_of(pod)?)
+    }
+
+    /// What was told of a pod last.
+    fn told(&self, id: PodId) -> PodConfig {
+        let pod = &self.engine.pods[self.engine.slot_of(id).unwrap()];
+        PodConfig {
+            group: self.engine.groups[pod.group].id,
+            cost: self.engine.shapes.get(pod.shape).cost.clone(),
+            priority: pod.priority,
+            created: pod.created,
+            state: pod.state,
+        }
+    }
+
+    /// CPU that a queue and those below it are charged.
+    fn usage(&self, queue: QueueId) -> i128 {
+        let queues = self.engine.queues();
+        queues.iter().find(|summary| summary.id == queue).map_or(0, |queue| queue.usage.get(CPU))
     }
 
     fn code(&self, pod: PodId) -> &'static str {
@@ -377,7 +395,7 @@ fn the_sibling_with_the_lowest_share_by_weight_goes_next() {
         world.single(heavy, |_| {});
     }
     assert_eq!(world.decide().len(), 12);
-    let usage = |queue| world.engine.books.usage[&queue].get(CPU);
+    let usage = |queue| world.usage(queue);
     assert_eq!((usage(heavy), usage(light)), (9000, 3000));
 }
 
@@ -394,7 +412,7 @@ fn shares_are_taken_level_by_level() {
         }
     }
     world.decide();
-    let usage = leaves.map(|leaf| world.engine.books.usage[&leaf].get(CPU));
+    let usage = leaves.map(|leaf| world.usage(leaf));
     assert_eq!(usage, [2000, 2000, 2000, 6000]);
 }
 
@@ -408,8 +426,8 @@ fn a_queue_within_its_guarantee_goes_before_one_that_borrows() {
         world.single(own, |_| {});
     }
     world.decide();
-    assert_eq!(world.engine.books.usage[&own].get(CPU), 6000);
-    assert_eq!(world.engine.books.usage[&borrower].get(CPU), 2000);
+    assert_eq!(world.usage(own), 6000);
+    assert_eq!(world.usage(borrower), 2000);
 }
 
 #[test]
@@ -692,7 +710,7 @@ fn nothing_is_kept_of_pods_that_ended_on_a_node() {
     world.see(pod, PodState::Ended);
     world.apply(Event::PodRemoved(pod));
     world.apply(Event::NodeRemoved(NodeId(1)));
-    assert!(world.engine.nodes.is_empty(), "{:?}", world.engine.nodes);
+    assert!(world.engine.fleet.is_empty(), "{:?}", world.engine.fleet);
 }
 
 #[test]
@@ -701,8 +719,8 @@ fn an_outcome_that_finds_its_pod_listed_anew_opens_it_once() {
     let queue = world.queue(1, |q| q.limit = cpu(1000));
     let pod = world.single(queue, |_| {});
     assert_eq!(world.decide(), [pod]);
-    let config = world.engine.pods[&pod].config.clone();
-    let group = world.engine.groups[&config.group].config.clone();
+    let config = world.told(pod);
+    let group = world.engine.groups[world.engine.group_slots.get(&config.group).unwrap()].config.clone();
     world.apply(Event::PodRemoved(pod));
     world.apply(Event::GroupChanged(config.group, group));
     world.apply(Event::PodChanged(pod, config));
@@ -725,7 +743,7 @@ fn a_pod_on_a_node_that_was_not_told_yet_stays_charged() {
     world.apply(Event::NodeRemoved(NodeId(2)));
     assert_eq!(world.decide(), [next]);
     world.see(pod, PodState::Bound { node: NodeId(2), terminating: true });
-    assert_eq!(world.engine.books.usage[&queue].get(CPU), 1000, "gone for good");
+    assert_eq!(world.usage(queue), 1000, "gone for good");
 }
 
 /// A random fleet: queues in a tree of two levels, pods with costs and priorities.
@@ -737,7 +755,7 @@ fn a_rehearsal_charges_nothing_and_says_what_would_start_and_why_the_rest_waits(
     for _ in 0..2 {
         world.engine.rehearse(BUDGET);
         assert!(!world.engine.tick(0), "there is nothing to rehearse again");
-        assert_eq!(world.engine.books.load, [(CPU, 0), (PODS, 0)].into_iter().collect());
+        assert!(world.engine.load.is_zero());
         assert_eq!(pods.map(|pod| world.code(pod)), ["NextInLine", "NextInLine", "QueueLimit"]);
         world.apply(Event::Synced(HERE));
     }
@@ -790,24 +808,24 @@ fn populate(fleet: &Fleet, order: impl Iterator<Item = usize>) -> World {
 fn check_books(engine: &Engine) {
     let mut usage = std::collections::BTreeMap::<QueueId, i128>::new();
     let mut load = 0;
-    for pod in engine.pods.values() {
-        let open = !pod.waits() && pod.config.state != PodState::Ended;
+    for (_, pod) in engine.pods.iter() {
+        let open = !pod.waits() && pod.state != PodState::Ended;
         if !open {
             continue;
         }
-        load += pod.config.cost.get(CPU);
-        let Assignment::Queue(queue) = engine.groups[&pod.config.group].config.queue else {
-            continue;
-        };
-        for &above in engine.path(queue) {
-            *usage.entry(above).or_default() += pod.config.cost.get(CPU);
+        let cost = engine.shapes.get(pod.shape).cost.get(CPU);
+        load += cost;
+        let Assignment::Queue(queue) = engine.groups[pod.group].config.queue else { continue };
+        for above in engine.path(queue) {
+            *usage.entry(above).or_default() += cost;
         }
     }
-    assert_eq!(engine.books.load.get(CPU), load);
-    for (queue, booked) in &engine.books.usage {
-        assert_eq!(booked.get(CPU), usage.get(queue).copied().unwrap_or(0), "{queue:?}");
+    let axis = engine.axes.of(CPU).unwrap();
+    assert_eq!(engine.load.get(axis), load);
+    for queue in engine.queues() {
+        assert_eq!(queue.usage.get(CPU), usage.get(&queue.id).copied().unwrap_or(0), "{queue:?}");
     }
-    assert!(load <= engine.books.capacity.get(CPU), "more is charged than there is");
+    assert!(load <= engine.capacity().get(CPU), "more is charged than there is");
     for (id, queue) in &engine.queues {
         if let Some(limit) = queue.limit.mentioned(CPU) {
             assert!(usage.get(id).copied().unwrap_or(0) <= limit, "over the limit of {id:?}");
@@ -821,15 +839,15 @@ proptest! {
         let mut world = populate(&fleet, 0..fleet.pods.len());
         for end in &fleet.ends {
             for decision in world.engine.decide(BUDGET) {
-                let group = &world.engine.groups[&decision.group];
-                if let Gang::AtLeast(need) = group.config.gang {
-                    let out = group.pods.iter().filter(|pod| !world.engine.pods[pod].waits());
-                    prop_assert!(out.count() >= need as usize);
+                let slot = world.engine.group_slots.get(&decision.group).unwrap();
+                if let Gang::AtLeast(need) = world.engine.groups[slot].config.gang {
+                    let pods = world.engine.pods_of(slot).map(|pod| &world.engine.pods[pod]);
+                    prop_assert!(pods.filter(|pod| !pod.waits()).count() >= need as usize);
                 }
             }
             check_books(&world.engine);
             let pod = Uid(end.index(fleet.pods.len()) as u128);
-            if !world.engine.pods[&pod].waits() {
+            if !world.engine.waits(pod) {
                 world.see(pod, PodState::Ended);
             }
         }
@@ -859,8 +877,8 @@ proptest! {
         let mut world = populate(&fleet, 0..fleet.pods.len());
         world.decide();
         prop_assert_eq!(world.decide(), []);
-        for group in world.engine.groups.values().filter(|group| !group.waiting.is_empty()) {
-            let reason = world.engine.reason(group);
+        let waits = |group: &GroupSummary| !group.waiting.is_empty();
+        for GroupSummary { reason, .. } in world.engine.groups().filter(waits) {
             prop_assert!(!matches!(reason, None | Some(Reason::NextRound)), "{:?}", reason);
         }
     }

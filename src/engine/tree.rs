@@ -1,131 +1,282 @@
-//! The queue tree: paths to the root, and what is wrong with them.
+//! The queue tree: what is used where, and who is next.
+//!
+//! Under the root are the queues; each has its own line of work as one more child, of weight
+//! one. Of every node is known what is used there and below, which classes of offers are
+//! there, and in which order its children take turns. What was found not to fit somewhere is
+//! remembered there as closed, until something is given back.
+
+mod bands;
+mod build;
+mod search;
+mod split;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::amounts::{Amounts, Bounds, Need};
 use super::event::QueueConfig;
+use super::line::Head;
+use super::mask::Mask;
 use super::model::QueueId;
 use super::reason::Reason;
+use super::share::{self, Share};
+use super::shapes::ClassId;
+use super::slab::NONE;
 
-/// Derived from the queues' configuration, rebuilt when one changes.
+pub(super) use bands::{BANDS, Band};
+pub(super) use search::{Chosen, Seen, first_of_all};
+
+/// The root's place among the nodes.
+pub(super) const ROOT: u32 = 0;
+
+/// Derived from the queues' configuration, built anew when one changes.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    nodes: BTreeMap<QueueId, Node>,
-    tops: Vec<QueueId>,
+    nodes: Vec<Node>,
+    /// Node of each valid queue.
+    by_queue: BTreeMap<QueueId, u32>,
+    problems: BTreeMap<QueueId, Reason>,
+    /// Nothing more was found in the band, and nothing has come back since.
+    exhausted: [bool; BANDS.len()],
+    /// Entitlements somewhere have to be computed again.
+    divided: bool,
+    /// Masks of the nodes that a search is in.
+    scratch: Vec<Mask>,
 }
 
+/// A queue, a queue's own line, or the root.
 #[derive(Debug, Default)]
-struct Node {
-    path: Vec<QueueId>,
-    children: Vec<QueueId>,
-    problem: Option<Reason>,
+pub(super) struct Node {
+    pub(super) queue: QueueId,
+    /// Slot of the line, or [`NONE`].
+    pub(super) line: u32,
+    pub(super) parent: u32,
+    weight: u32,
+    children: Vec<u32>,
+    pub(super) limit: Bounds,
+    /// What is its own, where that was said.
+    pub(super) given: Bounds,
+    /// What it may have when everybody who asks is served in turn.
+    entitled: Bounds,
+    pub(super) usage: Amounts,
+    /// What waits here and below and may start.
+    waiting: Amounts,
+    /// Children with offers, in the order of their turns.
+    turns: BTreeSet<(Key, u32)>,
+    key: Option<Key>,
+    /// Classes that have offers here or below.
+    have: Mask,
+    /// By class: children that have it.
+    counts: Vec<u32>,
+    /// By band: classes that were found not to fit here or anywhere below.
+    closed: [Mask; BANDS.len()],
+    /// What its children are entitled to has to be computed again.
+    is_divided: bool,
 }
+
+/// Who goes before whom among siblings: smaller first.
+type Key = (Share, Head, (bool, QueueId));
 
 impl Tree {
-    pub(super) fn build(queues: &BTreeMap<QueueId, QueueConfig>) -> Self {
-        let mut tree = Self::default();
-        for &id in queues.keys() {
-            let (path, problem) = walk(queues, id);
-            let node = tree.nodes.entry(id).or_default();
-            node.path = path;
-            node.problem = problem;
-            let usable = !matches!(node.problem, Some(Reason::QueueInvalid(_)));
-            match queues.get(&id).and_then(|queue| queue.parent) {
-                _ if !usable => {}
-                None => tree.tops.push(id),
-                Some(parent) => tree.nodes.entry(parent).or_default().children.push(id),
-            }
-        }
-        tree
+    pub(super) fn node(&self, node: u32) -> &Node {
+        &self.nodes[node as usize]
     }
 
-    /// The queue itself first, then those above; empty for an unknown queue.
-    pub(super) fn path(&self, queue: QueueId) -> &[QueueId] {
-        self.nodes.get(&queue).map_or(&[], |node| &node.path)
+    fn node_mut(&mut self, node: u32) -> &mut Node {
+        &mut self.nodes[node as usize]
     }
 
-    /// Queues directly below, or directly below the root.
-    pub(super) fn children(&self, queue: Option<QueueId>) -> &[QueueId] {
-        match queue {
-            None => &self.tops,
-            Some(queue) => self.nodes.get(&queue).map_or(&[], |node| &node.children),
-        }
+    /// A node, the one above it, and so on; not the root.
+    pub(super) fn up(&self, node: u32) -> impl Iterator<Item = (u32, &Node)> {
+        let known = |at: u32| Some(at).filter(|&at| at != ROOT && at != NONE);
+        std::iter::successors(known(node), move |&at| known(self.node(at).parent))
+            .map(|at| (at, self.node(at)))
+    }
+
+    /// The queue itself first, then those above; empty for an unknown or invalid queue.
+    pub(super) fn path(&self, queue: QueueId) -> impl Iterator<Item = &Node> {
+        let node = self.by_queue.get(&queue).copied().unwrap_or(NONE);
+        self.up(node).map(|(_, node)| node)
+    }
+
+    pub(super) fn of_queue(&self, queue: QueueId) -> Option<&Node> {
+        self.by_queue.get(&queue).map(|&node| self.node(node))
     }
 
     /// Why nothing of a queue may start, whatever is free.
     pub(super) fn problem(&self, queue: QueueId) -> Option<Reason> {
-        match self.nodes.get(&queue) {
-            None => Some(Reason::UnknownQueue(queue)),
-            Some(node) => node.problem,
+        match self.problems.get(&queue) {
+            None if !self.by_queue.contains_key(&queue) => Some(Reason::UnknownQueue(queue)),
+            problem => problem.copied(),
+        }
+    }
+
+    /// Takes in that `need` was charged below `node`.
+    pub(super) fn charge(&mut self, node: u32, need: &Need) {
+        self.climb(node, |node| node.usage.add(need));
+        self.divided = true;
+    }
+
+    /// Takes in that `need` was given back below `node`: all that was closed on the way to
+    /// the root may be open.
+    pub(super) fn give_back(&mut self, node: u32, need: &Need) {
+        self.climb(node, |node| {
+            node.usage.sub(need);
+            node.closed.iter_mut().for_each(Mask::clear);
+        });
+        self.divided = true;
+        self.exhausted = Default::default();
+    }
+
+    /// Takes in that so much more waits below `node`, or less.
+    pub(super) fn ask(&mut self, node: u32, change: impl Fn(&mut Amounts)) {
+        self.climb(node, |node| change(&mut node.waiting));
+        self.divided = true;
+    }
+
+    fn climb(&mut self, from: u32, change: impl Fn(&mut Node)) {
+        let mut at = from;
+        while at != NONE {
+            let node = self.node_mut(at);
+            change(node);
+            node.is_divided = true;
+            at = node.parent;
+        }
+    }
+
+    /// Takes in that what waited below `node` was let go: nobody is entitled to anything else.
+    pub(super) fn start(&mut self, node: u32, need: &Need, waited: &Need) {
+        let mut at = node;
+        while at != NONE {
+            let node = self.node_mut(at);
+            node.usage.add(need);
+            node.waiting.sub(waited);
+            at = node.parent;
+        }
+    }
+
+    /// Something that may be more than before makes all that was closed open again.
+    pub(super) fn reopen(&mut self) {
+        self.exhausted = Default::default();
+        for node in &mut self.nodes {
+            node.closed.iter_mut().for_each(Mask::clear);
+        }
+    }
+
+    /// Nothing is known any more of which band has nothing left.
+    pub(super) fn look_again(&mut self) {
+        self.exhausted = Default::default();
+    }
+
+    /// Takes in which classes a line has offers of, and which of its offers is first.
+    pub(super) fn refresh(
+        &mut self,
+        node: u32,
+        open: &Mask,
+        head: Option<Head>,
+        capacity: &Amounts,
+    ) {
+        let before = std::mem::take(&mut self.node_mut(node).have);
+        let mut come = Mask::default();
+        if come.assign(open, open, &before) {
+            come.iter().for_each(|class| self.opened(node, class));
+        }
+        let mut gone = Mask::default();
+        if gone.assign(&before, &before, open) {
+            gone.iter().for_each(|class| self.left(node, class));
+        }
+        self.node_mut(node).have.clone_from(open);
+        self.rank(node, head, capacity);
+    }
+
+    fn opened(&mut self, line: u32, class: ClassId) {
+        self.exhausted = Default::default();
+        let (mut at, mut new) = (line, true);
+        while at != NONE {
+            let node = self.node_mut(at);
+            node.closed.iter_mut().for_each(|closed| closed.unset(class));
+            let parent = node.parent;
+            if new {
+                node.have.set(class);
+                new = parent != NONE && {
+                    let count = self.count(parent, class);
+                    *count += 1;
+                    *count == 1
+                };
+            }
+            at = parent;
+        }
+    }
+
+    fn left(&mut self, line: u32, class: ClassId) {
+        let mut at = line;
+        loop {
+            let node = self.node_mut(at);
+            node.have.unset(class);
+            at = node.parent;
+            if at == NONE {
+                return;
+            }
+            let count = self.count(at, class);
+            *count -= 1;
+            if *count > 0 {
+                return;
+            }
+        }
+    }
+
+    fn count(&mut self, node: u32, class: ClassId) -> &mut u32 {
+        let counts = &mut self.node_mut(node).counts;
+        let at = class as usize;
+        if at >= counts.len() {
+            counts.resize(at + 1, 0);
+        }
+        &mut counts[at]
+    }
+
+    /// Puts a node and those above it where they belong among their siblings.
+    fn rank(&mut self, line: u32, head: Option<Head>, capacity: &Amounts) {
+        let (mut at, mut head) = (line, head);
+        loop {
+            let node = self.node(at);
+            let parent = node.parent;
+            if parent == NONE {
+                return;
+            }
+            let key = head.map(|head| {
+                let share = share::dominant(&node.usage, capacity, node.weight);
+                (share, head, (node.line == NONE, node.queue))
+            });
+            let before = std::mem::replace(&mut self.node_mut(at).key, key);
+            let above = self.node_mut(parent);
+            if before != key {
+                before.map(|before| above.turns.remove(&(before, at)));
+                key.map(|key| above.turns.insert((key, at)));
+            }
+            head = above.turns.first().map(|&((_, head, _), _)| head);
+            at = parent;
         }
     }
 }
 
-/// Walks up from a queue. A path that is invalid ends where it goes wrong.
-fn walk(queues: &BTreeMap<QueueId, QueueConfig>, from: QueueId) -> (Vec<QueueId>, Option<Reason>) {
-    let mut path = Vec::new();
-    let mut seen = BTreeSet::new();
-    let mut stopped = None;
-    let mut next = Some(from);
-    while let Some(id) = next {
-        let Some(queue) = queues.get(&id) else {
-            let below = path.last().copied().unwrap_or(from);
-            return (path, Some(Reason::QueueInvalid(below)));
-        };
-        if !seen.insert(id) || queue.malformed {
-            return (path, Some(Reason::QueueInvalid(id)));
-        }
-        if queue.hold && stopped.is_none() {
-            stopped = Some(Reason::QueueStopped(id));
-        }
-        path.push(id);
-        next = queue.parent;
-    }
-    (path, stopped)
+/// What a queue's own line and its queue node are made from.
+fn limits(config: &QueueConfig) -> impl Iterator<Item = (super::ResourceId, i128)> + '_ {
+    use super::ResourceId;
+    let running = [
+        (ResourceId::GROUPS, config.max_running.groups),
+        (ResourceId::PODS, config.max_running.pods),
+    ];
+    let running = running.into_iter().filter_map(|(r, most)| Some((r, i128::from(most?))));
+    config.limit.iter().chain(running)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// Every resource that a queue speaks of.
+pub(super) fn resources(
+    config: &QueueConfig,
+) -> impl Iterator<Item = super::ResourceId> + '_ {
+    limits(config).chain(config.guaranteed.iter()).map(|(resource, _)| resource)
+}
 
-    fn queues(parents: &[(u32, Option<u32>)]) -> BTreeMap<QueueId, QueueConfig> {
-        parents
-            .iter()
-            .map(|&(id, parent)| {
-                let parent = parent.map(QueueId);
-                (QueueId(id), QueueConfig { parent, weight: 1, ..QueueConfig::default() })
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_path_leads_from_the_queue_to_the_top() {
-        let tree = Tree::build(&queues(&[(1, None), (2, Some(1)), (3, Some(2))]));
-        assert_eq!(tree.path(QueueId(3)), [QueueId(3), QueueId(2), QueueId(1)]);
-        assert_eq!(tree.children(Some(QueueId(1))), [QueueId(2)]);
-        assert_eq!(tree.children(None), [QueueId(1)]);
-    }
-
-    #[test]
-    fn a_cycle_closes_every_queue_that_leads_into_it_and_no_other() {
-        let tree = Tree::build(&queues(&[(1, Some(2)), (2, Some(1)), (3, Some(1)), (4, None)]));
-        for id in 1..=3 {
-            assert!(matches!(tree.problem(QueueId(id)), Some(Reason::QueueInvalid(_))), "{id}");
-        }
-        assert_eq!(tree.problem(QueueId(4)), None);
-        assert_eq!(tree.children(None), [QueueId(4)]);
-    }
-
-    #[test]
-    fn an_unknown_parent_names_the_queue_that_asks_for_it() {
-        let tree = Tree::build(&queues(&[(1, Some(9)), (2, Some(1))]));
-        assert_eq!(tree.problem(QueueId(2)), Some(Reason::QueueInvalid(QueueId(1))));
-    }
-
-    #[test]
-    fn a_stopped_queue_stops_those_below() {
-        let mut all = queues(&[(1, None), (2, Some(1))]);
-        all.get_mut(&QueueId(1)).unwrap().hold = true;
-        let tree = Tree::build(&all);
-        assert_eq!(tree.problem(QueueId(2)), Some(Reason::QueueStopped(QueueId(1))));
-    }
+/// Whether a share of nothing at all is used.
+pub(super) fn per_mille(node: &Node, capacity: &Amounts) -> u64 {
+    share::per_mille(share::dominant(&node.usage, capacity, 1))
 }

@@ -1,232 +1,126 @@
 //! The state, and how events change it.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::backlog::{Backlogs, Waiting};
-use super::books::{Books, Charge};
+use super::amounts::{Amounts, Axes};
+use super::backlog::Backlogs;
 use super::event::{Event, GroupConfig, NodeConfig, Outcome, Pause, PodConfig, QueueConfig};
+use super::explain::Rehearsal;
+use super::fleet::Fleet;
+use super::group::{Charge, Group, Pod, ReleaseState};
+use super::line::Line;
+use super::mask::Mask;
 use super::model::{
-    Assignment, ClusterId, Gang, GroupId, Millis, NodeId, PodId, PodState, QueueId, Uid, Vector,
+    Assignment, ClusterId, GroupId, Millis, NodeId, PodId, PodState, QueueId, SingletonId, Vector,
 };
-use super::reason::Reason;
-use super::tree::Tree;
-
-/// How long arrivals of a group must be quiet before "all that have arrived" is known.
-pub(super) const SETTLE: Millis = 2_000;
-
-/// Place in a queue's line: gangs cut in two first, then priority, age of the oldest
-/// waiting pod, uid of the root.
-pub(super) type Place = (Reverse<bool>, Reverse<i32>, Millis, Uid, GroupId);
-
-/// Place of a waiting pod in its group: priority, age, uid.
-pub(super) type Turn = (Reverse<i32>, Millis, PodId);
+use super::shapes::{Classes, Shapes};
+use super::slab::{Directory, NONE, Slab};
+use super::tree::{self, Tree};
 
 /// The decision core.
 #[derive(Debug, Default)]
 pub struct Engine {
     pub(super) now: Millis,
+    pub(super) axes: Axes,
+    pub(super) shapes: Shapes,
+    pub(super) classes: Classes,
     pub(super) queues: BTreeMap<QueueId, QueueConfig>,
+    pub(super) fleet: Fleet,
+    pub(super) pods: Slab<Pod>,
+    pub(super) pod_slots: Directory<[u64; 2]>,
+    pub(super) groups: Slab<Group>,
+    pub(super) group_slots: Directory<GroupId>,
+    pub(super) lines: Slab<Line>,
+    pub(super) line_of: BTreeMap<QueueId, u32>,
     pub(super) tree: Tree,
-    pub(super) nodes: BTreeMap<NodeId, Node>,
-    pub(super) groups: BTreeMap<GroupId, Group>,
-    pub(super) pods: BTreeMap<PodId, Pod>,
-    pub(super) lines: BTreeMap<QueueId, BTreeSet<Place>>,
-    pub(super) books: Books,
     pub(super) backlogs: Backlogs,
     pub(super) synced: BTreeSet<ClusterId>,
     pub(super) paused: BTreeMap<ClusterId, Pause>,
+    /// When the refused releases of waiting pods are tried again.
+    pub(super) retries: BTreeMap<PodId, Millis>,
+    /// Groups to look at again when their time has come.
+    pub(super) alarms: BTreeSet<(Millis, u32)>,
+    /// Charged amounts that take from the capacity.
+    pub(super) load: Amounts,
+    /// What of the load no valid queue pays.
+    pub(super) stray: Amounts,
+    /// Classes that may fit what is free.
+    pub(super) fitting: Mask,
     pub(super) decided: u64,
-    pub(super) dirty: bool,
-    pub(super) wake: Option<Millis>,
-    /// Strict queues that a group closed in the last round.
-    pub(super) heads: BTreeMap<QueueId, GroupId>,
-    /// Whether a node is large enough, by cost; forgotten when a node changes.
-    pub(super) widest: BTreeMap<Vector, Option<Reason>>,
+    pub(super) rehearsal: Rehearsal,
+    pub(super) todo: Todo,
 }
 
+/// What has to be brought up to date before anything is decided.
 #[derive(Debug, Default)]
-pub(super) struct Node {
-    pub(super) config: NodeConfig,
-    foreign: Vector,
-    pods: BTreeSet<PodId>,
-    pub(super) known: bool,
-    /// Its object was there and is not any more.
-    gone: bool,
-}
-
-#[derive(Debug)]
-pub(super) struct Group {
-    pub(super) config: GroupConfig,
-    pub(super) waiting: BTreeSet<Turn>,
-    pub(super) ages: BTreeSet<(Millis, PodId)>,
-    pub(super) pods: BTreeSet<PodId>,
-    /// Pods that were let go, as far as they are still there.
-    pub(super) started: BTreeSet<PodId>,
-    pub(super) arrived: Millis,
-    pub(super) refusal: Option<Reason>,
-    pub(super) place: Option<(QueueId, Place)>,
-    /// What of it counts as its queue's backlog.
-    counted: Option<Waiting>,
-    /// What the first of its waiting pods to come asks.
-    usual: Vector,
-    /// Waiting pods that ask something else.
-    unusual: usize,
-}
-
-#[derive(Debug)]
-pub(super) struct Pod {
-    pub(super) config: PodConfig,
-    pub(super) release: ReleaseState,
-    pub(super) retry_at: Option<Millis>,
-    pub(super) charge: Option<Charge>,
-}
-
-/// How far our own release of a pod has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReleaseState {
-    /// Not decided.
-    None,
-    /// Decided; the write is under way.
-    Sent,
-    /// The apiserver said yes: whatever an older watch event says, its gate is open.
-    Done,
-    /// There was no such pod any more: its deletion is on its way from the watch.
-    Gone,
-}
-
-impl Group {
-    fn new(config: GroupConfig) -> Self {
-        Self {
-            config,
-            waiting: BTreeSet::new(),
-            ages: BTreeSet::new(),
-            pods: BTreeSet::new(),
-            started: BTreeSet::new(),
-            arrived: 0,
-            refusal: None,
-            place: None,
-            counted: None,
-            usual: Vector::default(),
-            unusual: 0,
-        }
-    }
-
-    /// Every waiting pod asks the same: what is refused to one is refused to all.
-    pub(super) fn is_uniform(&self) -> bool {
-        self.unusual == 0
-    }
-
-    /// A gang that was decided on and of which, by a restart or a refusal, not all that
-    /// start together were let go: it holds room and may be unable to work.
-    pub(super) fn is_cut(&self) -> bool {
-        let Gang::AtLeast(need) = self.config.gang else { return false };
-        !self.started.is_empty() && usize::try_from(need).is_ok_and(|n| self.started.len() < n)
-    }
-
-    /// A gang of which fewer pods are here than start together, though so many may wait.
-    pub(super) fn lacks_members(&self, most: u64) -> bool {
-        let Gang::AtLeast(need) = self.config.gang else { return false };
-        let here = self.waiting.len() + self.started.len();
-        u64::from(need) <= most && usize::try_from(need).is_ok_and(|need| here < need)
-    }
-
-    /// Its waiting pods and the queue in which they wait, if there are any.
-    fn waits_in(&self) -> Option<Waiting> {
-        let Assignment::Queue(queue) = self.config.queue else { return None };
-        let pods = u64::try_from(self.waiting.len()).unwrap_or(u64::MAX);
-        (pods > 0).then_some((queue, pods))
-    }
-
-    fn unannounced() -> Self {
-        Self::new(GroupConfig {
-            cluster: ClusterId::default(),
-            root: Uid::default(),
-            queue: Assignment::Unresolved,
-            gang: Gang::Units,
-        })
-    }
-}
-
-impl Node {
-    fn usable(&self) -> bool {
-        self.known && self.config.ready && self.config.schedulable
-    }
-
-    /// What this node adds to the capacity: never negative, however much is foreign.
-    fn offer(&self) -> Vector {
-        if !self.usable() {
-            return Vector::default();
-        }
-        let foreign = |resource| self.foreign.get(resource);
-        self.config
-            .allocatable
-            .iter()
-            .map(|(r, amount)| (r, (amount - foreign(r)).max(0)))
-            .collect()
-    }
-}
-
-impl Pod {
-    pub(super) fn waits(&self) -> bool {
-        self.config.state == PodState::Gated && self.release == ReleaseState::None
-    }
-
-    /// Decided, and whether its gate is open is not known yet.
-    pub(super) fn is_being_written(&self) -> bool {
-        self.config.state == PodState::Gated && self.release == ReleaseState::Sent
-    }
-
-    /// Whether we let it go, or somebody else did.
-    fn has_started(&self) -> bool {
-        matches!(self.release, ReleaseState::Sent | ReleaseState::Done)
-    }
-
-    fn node(&self) -> Option<NodeId> {
-        self.config.node()
-    }
+pub(super) struct Todo {
+    /// Something may start that could not before.
+    pub(super) decide: bool,
+    /// A queue was changed.
+    pub(super) tree: bool,
+    /// A resource was named for the first time.
+    pub(super) axes: bool,
+    /// The capacity is another.
+    pub(super) capacity: bool,
+    /// More is free than before.
+    pub(super) freed: bool,
+    /// Slots of groups whose place may be another.
+    pub(super) groups: Vec<u32>,
+    /// Slots of lines of which the tree does not know everything.
+    pub(super) lines: Vec<u32>,
 }
 
 impl Engine {
     /// Changes the state by one event that happened at `now`.
     pub fn apply(&mut self, now: Millis, event: Event) {
         self.now = self.now.max(now);
-        self.dirty = true;
+        self.todo.decide = true;
         match event {
             Event::QueueChanged(id, config) => {
+                self.todo.axes |= self.axes.learn(tree::resources(&config));
                 self.queues.insert(id, config);
-                self.rebuild_tree();
+                self.todo.tree = true;
             }
             Event::QueueRemoved(id) => {
                 self.queues.remove(&id);
-                self.rebuild_tree();
+                self.todo.tree = true;
             }
-            Event::NodeChanged(id, config) => {
-                self.widest.clear();
-                self.change_node(id, |node| {
-                    node.config = config;
-                    (node.known, node.gone) = (true, false);
-                });
+            Event::NodeChanged(id, config) => self.change_node(id, Some(config)),
+            Event::NodeRemoved(id) => self.change_node(id, None),
+            Event::ForeignChanged(id, foreign) => {
+                self.fleet.set_foreign(&self.axes, id, foreign);
+                self.capacity_changed();
             }
-            Event::NodeRemoved(id) => self.remove_node(id),
-            Event::ForeignChanged(id, usage) => self.change_node(id, |node| node.foreign = usage),
             Event::GroupChanged(id, config) => self.change_group(id, config),
-            Event::PodChanged(id, config) => self.change_pod(id, config),
+            Event::PodChanged(id, config) => self.change_pod(id, &config),
             Event::PodRemoved(id) => self.remove_pod(id),
             Event::Outcome(id, outcome) => self.outcome(id, &outcome),
             Event::Synced(cluster) => {
                 self.synced.insert(cluster);
+                self.look_at_cluster(cluster);
             }
-            Event::Paused(cluster, pause) => drop(self.paused.insert(cluster, pause)),
-            Event::Resumed(cluster) => drop(self.paused.remove(&cluster)),
+            Event::Paused(cluster, pause) => {
+                self.paused.insert(cluster, pause);
+                self.look_at_cluster(cluster);
+            }
+            Event::Resumed(cluster) => {
+                self.paused.remove(&cluster);
+                self.look_at_cluster(cluster);
+            }
         }
     }
 
     /// Moves time on; true when something may start that could not before.
     pub fn tick(&mut self, now: Millis) -> bool {
         self.now = self.now.max(now);
-        self.dirty |= self.wake.is_some_and(|wake| wake <= self.now);
-        self.dirty
+        while let Some(&(at, group)) = self.alarms.first()
+            && at <= self.now
+        {
+            self.alarms.pop_first();
+            self.look_at(group);
+            self.todo.decide = true;
+        }
+        self.todo.decide
     }
 
     /// Decisions so far.
@@ -237,246 +131,418 @@ impl Engine {
 
     /// What may be shared out.
     #[must_use]
-    pub fn capacity(&self) -> &Vector {
-        &self.books.capacity
+    pub fn capacity(&self) -> Vector {
+        self.axes.vector(&self.fleet.capacity)
     }
 
-    fn rebuild_tree(&mut self) {
-        self.tree = Tree::build(&self.queues);
-        self.books.sum_up(&self.tree);
-        self.backlogs.sum_up(&self.tree, &self.queues);
+    fn capacity_changed(&mut self) {
+        self.todo.capacity = true;
+        self.todo.freed = true;
     }
 
-    fn change_node(&mut self, id: NodeId, change: impl FnOnce(&mut Node)) {
-        let node = self.nodes.entry(id).or_default();
-        self.books.capacity.sub(&node.offer());
-        self.books.nodes -= u32::from(node.known);
-        self.books.usable -= u32::from(node.usable());
-        change(node);
-        self.books.capacity.add(&node.offer());
-        self.books.nodes += u32::from(node.known);
-        self.books.usable += u32::from(node.usable());
-        let pods: Vec<PodId> = node.pods.iter().copied().collect();
-        for pod in pods {
-            self.recharge(pod);
+    fn change_node(&mut self, id: NodeId, config: Option<NodeConfig>) {
+        match config {
+            Some(config) => {
+                let resources = config.allocatable.iter().map(|(resource, _)| resource);
+                self.todo.axes |= self.axes.learn(resources);
+                self.fleet.learn(&self.axes, id, config);
+            }
+            None => self.fleet.lose(&self.axes, id),
+        }
+        let pods: Vec<u32> =
+            self.fleet.get(id).into_iter().flat_map(|node| node.pods.iter().copied()).collect();
+        pods.into_iter().for_each(|pod| self.recharge(pod));
+        self.fleet.tidy(id);
+        self.capacity_changed();
+    }
+
+    fn look_at_cluster(&mut self, cluster: ClusterId) {
+        let there = |(slot, group): (u32, &Group)| (group.config.cluster == cluster).then_some(slot);
+        let groups: Vec<u32> = self.groups.iter().filter_map(there).collect();
+        groups.into_iter().for_each(|group| self.look_at(group));
+    }
+
+    /// Has a group's place looked at before the next decision.
+    pub(super) fn look_at(&mut self, slot: u32) {
+        let Some(group) = self.groups.get(slot) else { return };
+        if !group.is_stale {
+            self.groups[slot].is_stale = true;
+            self.todo.groups.push(slot);
         }
     }
 
-    fn remove_node(&mut self, id: NodeId) {
-        self.widest.clear();
-        self.change_node(id, |node| {
-            (node.known, node.gone) = (false, true);
-            node.foreign = Vector::default();
-        });
-        if self.nodes.get(&id).is_some_and(|node| node.pods.is_empty()) {
-            self.nodes.remove(&id);
+    /// Tells the tree of a line before the next decision.
+    pub(super) fn touch(&mut self, slot: u32) {
+        if let Some(line) = self.lines.get(slot)
+            && !line.is_touched
+        {
+            self.lines[slot].is_touched = true;
+            self.todo.lines.push(slot);
         }
     }
 
     fn change_group(&mut self, id: GroupId, config: GroupConfig) {
-        let group = self.groups.entry(id).or_insert_with(|| Group::new(config.clone()));
+        let slot = self.group_slot(id);
+        let before = std::mem::replace(&mut self.groups[slot].config, config);
+        let after = &self.groups[slot].config;
         // A group's root changes with its oldest pod; only its queue changes who pays.
-        let others_pay = group.config.queue != config.queue;
-        group.config = config;
-        group.refusal = None;
-        if others_pay {
-            let pods: Vec<PodId> = group.pods.iter().copied().collect();
-            for pod in pods {
-                self.recharge(pod);
-            }
+        let others_pay = before.queue != after.queue;
+        let other_key = before.singleton != after.singleton;
+        if others_pay || other_key {
+            self.move_group(slot, &before);
         }
-        self.line_up(id);
+        self.look_at(slot);
     }
 
-    fn change_pod(&mut self, id: PodId, config: PodConfig) {
-        let group = config.group;
-        match self.pods.get(&id).map(|pod| pod.config.group) {
-            Some(before) if before != group => self.leave_group(id, before),
-            Some(_) => self.dequeue(id),
-            None => {}
+    /// A group has another queue or another key: whatever it has and asks goes there.
+    fn move_group(&mut self, slot: u32, before: &GroupConfig) {
+        let pods: Vec<u32> = self.pods_of(slot).collect();
+        let config = std::mem::replace(&mut self.groups[slot].config, before.clone());
+        for &pod in &pods {
+            self.settle_charge(pod, None);
         }
-        self.change_place(id, &config);
-        let pod = self.pods.entry(id).or_insert_with(|| Pod {
-            config: config.clone(),
-            release: ReleaseState::None,
-            retry_at: None,
-            charge: None,
-        });
-        pod.config = config;
-        if !matches!(pod.config.state, PodState::Gated | PodState::Dropped) {
+        self.leave_line(slot);
+        self.groups[slot].config = config;
+        self.enter_line(slot);
+        pods.into_iter().for_each(|pod| self.recharge(pod));
+    }
+
+    /// The slot of a group, a new one for a group that nobody spoke of.
+    fn group_slot(&mut self, id: GroupId) -> u32 {
+        if let Some(slot) = self.group_slots.get(&id) {
+            return slot;
+        }
+        let slot = self.groups.insert(Group::unannounced(id));
+        self.group_slots.insert(id, slot);
+        slot
+    }
+
+    /// The slot of the line that a group is in, made when there is none.
+    fn line_slot(&mut self, queue: QueueId) -> u32 {
+        let lines = &mut self.lines;
+        *self.line_of.entry(queue).or_insert_with(|| lines.insert(Line::new(queue)))
+    }
+
+    fn enter_line(&mut self, slot: u32) {
+        let queue = match self.groups[slot].config.queue {
+            Assignment::Queue(queue) | Assignment::Forbidden(queue, _) => queue,
+            Assignment::Unresolved | Assignment::Unnamed => return,
+        };
+        let line = self.line_slot(queue);
+        self.groups[slot].line = line;
+        self.lines[line].groups += 1;
+        let asked = self.asked_by(slot);
+        self.ask(line, |waiting| waiting.add_all(&asked));
+    }
+
+    fn leave_line(&mut self, slot: u32) {
+        self.stand(slot, super::group::Standing::Out);
+        let line = std::mem::replace(&mut self.groups[slot].line, NONE);
+        if line == NONE {
+            return;
+        }
+        let asked = self.asked_by(slot);
+        self.ask(line, |waiting| waiting.sub_all(&asked));
+        let group = &self.groups[slot];
+        if let Some(key) = group.config.singleton
+            && let Some(waiting) = self.lines[line].keys.get_mut(&key)
+        {
+            waiting.waiting.remove(&slot);
+        }
+        let line_left = &mut self.lines[line];
+        line_left.groups -= 1;
+        if line_left.groups == 0 && !self.queues.contains_key(&line_left.queue) {
+            self.todo.tree = true;
+        }
+    }
+
+    /// What the waiting pods of a group ask together.
+    fn asked_by(&self, slot: u32) -> Amounts {
+        let mut asked = Amounts::default();
+        for turn in self.groups[slot].waiting.iter() {
+            asked.add(self.shapes.need(turn.shape));
+        }
+        asked
+    }
+
+    /// Changes what waits in a line and, while it may start, what waits above it.
+    fn ask(&mut self, line: u32, change: impl Fn(&mut Amounts)) {
+        if line == NONE {
+            return;
+        }
+        let line = &mut self.lines[line];
+        change(&mut line.waiting);
+        if line.node != NONE && !line.stopped {
+            self.tree.ask(line.node, change);
+        }
+    }
+
+    pub(super) fn slot_of(&self, id: PodId) -> Option<u32> {
+        self.pod_slots.get(&super::line::halves(id))
+    }
+
+    fn change_pod(&mut self, id: PodId, config: &PodConfig) {
+        let group = self.group_slot(config.group);
+        let shape = self.shapes.hold(&self.axes, &config.cost);
+        let slot = match self.slot_of(id) {
+            Some(slot) => {
+                self.dequeue(slot);
+                let before = self.pods[slot].group;
+                if before != group {
+                    self.leave_group(slot);
+                    self.tidy_group(before);
+                    self.join_group(slot, group);
+                }
+                slot
+            }
+            None => {
+                let slot = self.pods.insert(Pod::new(id, group, shape));
+                self.shapes.hold_again(shape);
+                self.pod_slots.insert(super::line::halves(id), slot);
+                self.join_group(slot, group);
+                slot
+            }
+        };
+        self.move_pod(slot, config.node());
+        let pod = &mut self.pods[slot];
+        let before = std::mem::replace(&mut pod.shape, shape);
+        (pod.created, pod.priority, pod.state) = (config.created, config.priority, config.state);
+        if !matches!(pod.state, PodState::Gated | PodState::Dropped) {
             pod.release = ReleaseState::Done;
         }
-        self.enter_group(id);
-        self.recharge(id);
+        self.shapes.release(before);
+        self.enqueue(slot);
+        self.recharge(slot);
     }
 
-    pub(super) fn enter_group(&mut self, id: PodId) {
-        let Some(pod) = self.pods.get(&id) else { return };
-        // A pod told before its group waits for it; it is never lost.
-        let group = self.groups.entry(pod.config.group).or_insert_with(Group::unannounced);
-        if group.pods.insert(id) {
-            group.arrived = group.arrived.max(self.now);
+    fn join_group(&mut self, slot: u32, group: u32) {
+        let first = std::mem::replace(&mut self.groups[group].pods, slot);
+        let pod = &mut self.pods[slot];
+        (pod.group, pod.next, pod.previous) = (group, first, NONE);
+        if first != NONE {
+            self.pods[first].previous = slot;
         }
-        if pod.has_started() {
-            group.started.insert(id);
+        let group = &mut self.groups[group];
+        group.arrived = group.arrived.max(self.now);
+    }
+
+    /// Takes a pod that is not queued out of its group, and the group away with its last pod.
+    fn leave_group(&mut self, slot: u32) {
+        self.settle_charge(slot, None);
+        let Pod { group, next, previous, .. } = self.pods[slot];
+        match previous {
+            NONE => self.groups[group].pods = next,
+            previous => self.pods[previous].next = next,
         }
+        if next != NONE {
+            self.pods[next].previous = previous;
+        }
+        self.look_at(group);
+    }
+
+    /// Forgets a group without pods.
+    fn tidy_group(&mut self, slot: u32) {
+        if self.groups[slot].pods == NONE {
+            self.count_backlog(slot);
+            self.leave_line(slot);
+            if let Some(group) = self.groups.remove(slot) {
+                self.group_slots.remove(&group.id);
+            }
+        }
+    }
+
+    pub(super) fn pods_of(&self, group: u32) -> impl Iterator<Item = u32> + '_ {
+        let known = |slot: u32| Some(slot).filter(|&slot| slot != NONE);
+        std::iter::successors(known(self.groups[group].pods), move |&slot| {
+            known(self.pods[slot].next)
+        })
+    }
+
+    /// Puts a pod where its state says: among its group's waiting pods or those let go.
+    pub(super) fn enqueue(&mut self, slot: u32) {
+        let pod = &self.pods[slot];
+        let group = &mut self.groups[pod.group];
+        group.started += u32::from(pod.has_started());
+        group.being_written += u32::from(pod.is_being_written());
         if pod.waits() {
-            if group.waiting.is_empty() {
-                group.usual.clone_from(&pod.config.cost);
-            }
-            let turn = (Reverse(pod.config.priority), pod.config.created, id);
-            if group.waiting.insert(turn) && pod.config.cost != group.usual {
-                group.unusual += 1;
-            }
-            group.ages.insert((pod.config.created, id));
+            group.waiting.insert(pod.turn(slot));
+            group.refused += u32::from(self.retries.contains_key(&pod.id()));
+            let (line, need) = (group.line, self.shapes.need(pod.shape).clone());
+            self.ask(line, |waiting| waiting.add(&need));
         }
-        let group = pod.config.group;
-        self.line_up(group);
+        let group = self.pods[slot].group;
+        self.look_at(group);
     }
 
     /// Takes a pod out of its group's waiting and started pods; what changes where it
-    /// stands ends with [`Self::enter_group`].
-    pub(super) fn dequeue(&mut self, id: PodId) {
-        let Some(pod) = self.pods.get(&id) else { return };
-        let Some(group) = self.groups.get_mut(&pod.config.group) else { return };
-        group.started.remove(&id);
-        let turn = (Reverse(pod.config.priority), pod.config.created, id);
-        if group.waiting.remove(&turn) && pod.config.cost != group.usual {
-            group.unusual -= 1;
+    /// stands ends with [`Self::enqueue`].
+    pub(super) fn dequeue(&mut self, slot: u32) {
+        let pod = &self.pods[slot];
+        let group = &mut self.groups[pod.group];
+        group.started -= u32::from(pod.has_started());
+        group.being_written -= u32::from(pod.is_being_written());
+        if pod.waits() {
+            group.waiting.remove(&pod.turn(slot));
+            group.refused -= u32::from(self.retries.contains_key(&pod.id()));
+            let (line, need) = (group.line, self.shapes.need(pod.shape).clone());
+            self.ask(line, |waiting| waiting.sub(&need));
         }
-        group.ages.remove(&(pod.config.created, id));
-        let group = pod.config.group;
-        self.line_up(group);
+        let group = self.pods[slot].group;
+        self.look_at(group);
     }
 
-    fn leave_group(&mut self, id: PodId, group: GroupId) {
-        self.dequeue(id);
-        if let Some(left) = self.groups.get_mut(&group) {
-            left.pods.remove(&id);
-            if left.pods.is_empty() {
-                self.groups.remove(&group);
-            }
-        }
-    }
-
-    fn change_place(&mut self, id: PodId, config: &PodConfig) {
-        let (before, after) = (self.pods.get(&id).and_then(Pod::node), config.node());
-        if before != after {
-            self.leave_node(id);
-        }
-        if let Some(node) = after {
-            self.nodes.entry(node).or_default().pods.insert(id);
-        }
-    }
-
-    fn leave_node(&mut self, id: PodId) {
-        let Some(node) = self.pods.get(&id).and_then(Pod::node) else { return };
-        let Some(on) = self.nodes.get_mut(&node) else { return };
-        on.pods.remove(&id);
-        if !on.known && on.pods.is_empty() {
-            self.nodes.remove(&node);
+    fn move_pod(&mut self, slot: u32, to: Option<NodeId>) {
+        let from = match self.pods[slot].state {
+            PodState::Bound { node, .. } => Some(node),
+            _ => None,
+        };
+        if from != to {
+            from.into_iter().for_each(|node| self.fleet.take(node, slot));
+            to.into_iter().for_each(|node| self.fleet.put(node, slot));
         }
     }
 
     fn remove_pod(&mut self, id: PodId) {
-        let Some(group) = self.pods.get(&id).map(|pod| pod.config.group) else { return };
-        self.leave_node(id);
-        self.settle_charge(id, None);
-        self.leave_group(id, group);
-        self.pods.remove(&id);
+        let Some(slot) = self.slot_of(id) else { return };
+        self.dequeue(slot);
+        self.move_pod(slot, None);
+        let group = self.pods[slot].group;
+        self.leave_group(slot);
+        self.retries.remove(&id);
+        self.pod_slots.remove(&super::line::halves(id));
+        if let Some(pod) = self.pods.remove(slot) {
+            self.shapes.release(pod.shape);
+        }
+        self.tidy_group(group);
     }
 
     fn outcome(&mut self, id: PodId, outcome: &Outcome) {
-        self.dequeue(id);
-        if let Some(pod) = self.pods.get_mut(&id) {
-            match outcome {
-                Outcome::Released => pod.release = ReleaseState::Done,
-                Outcome::Gone => pod.release = ReleaseState::Gone,
-                Outcome::Refused { retry_at } if pod.release == ReleaseState::Sent => {
-                    pod.release = ReleaseState::None;
-                    pod.retry_at = Some(*retry_at);
-                }
-                Outcome::Refused { .. } => {}
+        let Some(slot) = self.slot_of(id) else { return };
+        self.dequeue(slot);
+        let pod = &mut self.pods[slot];
+        match outcome {
+            Outcome::Released => pod.release = ReleaseState::Done,
+            Outcome::Gone => pod.release = ReleaseState::Gone,
+            Outcome::Refused { retry_at } if pod.release == ReleaseState::Sent => {
+                pod.release = ReleaseState::None;
+                self.retries.insert(id, *retry_at);
             }
+            Outcome::Refused { .. } => {}
         }
-        self.enter_group(id);
-        self.recharge(id);
-    }
-
-    /// Puts a group where it belongs in its queue's line, or takes it out.
-    fn line_up(&mut self, id: GroupId) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
-        let waits = group.waits_in();
-        if group.counted != waits {
-            let before = std::mem::replace(&mut group.counted, waits);
-            self.backlogs.moved(&self.tree, &self.queues, before, waits);
-        }
-        let place = match (group.config.queue, group.waiting.first(), group.ages.first()) {
-            (Assignment::Queue(queue), Some(&(priority, ..)), Some(&(oldest, _))) => {
-                let cut = Reverse(group.is_cut());
-                Some((queue, (cut, priority, oldest, group.config.root, id)))
-            }
-            _ => None,
-        };
-        if place == group.place {
-            return;
-        }
-        let before = std::mem::replace(&mut group.place, place);
-        if let Some((queue, place)) = before
-            && let Some(line) = self.lines.get_mut(&queue)
-        {
-            line.remove(&place);
-            if line.is_empty() {
-                self.lines.remove(&queue);
-            }
-        }
-        if let Some((queue, place)) = place {
-            self.lines.entry(queue).or_default().insert(place);
-        }
+        self.enqueue(slot);
+        self.recharge(slot);
     }
 
     /// Brings a pod's charge in line with where it stands.
-    pub(super) fn recharge(&mut self, id: PodId) {
-        let charge = self.pods.get(&id).and_then(|pod| self.due(pod));
-        self.settle_charge(id, charge);
+    pub(super) fn recharge(&mut self, slot: u32) {
+        let charge = self.due(&self.pods[slot]);
+        self.settle_charge(slot, charge);
     }
 
     /// What a pod should be charged: from the decision until it has ended, is
     /// gone, or its node is gone; a pod that is being deleted on a node that
     /// does not answer costs nothing, since that node's capacity is not there either.
-    fn due(&self, pod: &Pod) -> Option<Charge> {
-        let takes_capacity = match pod.config.state {
+    pub(super) fn due(&self, pod: &Pod) -> Option<Charge> {
+        let takes_capacity = match pod.state {
             _ if !pod.has_started() => return None,
             PodState::Ended | PodState::Dropped => return None,
             PodState::Gated | PodState::Released { .. } => true,
             PodState::Bound { node, terminating } => {
-                let node = self.nodes.get(&node).filter(|node| !node.gone)?;
+                let node = self.fleet.get(node).filter(|node| !node.gone)?;
                 if terminating && node.known && !node.config.ready {
                     return None;
                 }
                 node.usable()
             }
         };
-        let queue = match self.groups.get(&pod.config.group)?.config.queue {
-            Assignment::Queue(queue) | Assignment::Forbidden(queue, _) => Some(queue),
-            Assignment::Unresolved | Assignment::Unnamed => None,
-        };
-        Some(Charge { queue, takes_capacity, cost: pod.config.cost.clone() })
+        let line = self.groups[pod.group].line;
+        Some(Charge { line, shape: pod.shape, takes_capacity })
     }
 
-    fn settle_charge(&mut self, id: PodId, charge: Option<Charge>) {
-        let Some(pod) = self.pods.get_mut(&id) else { return };
+    fn settle_charge(&mut self, slot: u32, charge: Option<Charge>) {
+        let pod = &mut self.pods[slot];
         if pod.charge == charge {
             return;
         }
-        if let Some(before) = std::mem::replace(&mut pod.charge, charge.clone()) {
-            self.books.enter(&self.tree, &before, Vector::sub);
-        }
+        let (group, before) = (pod.group, std::mem::replace(&mut pod.charge, charge));
         if let Some(charge) = charge {
-            self.books.enter(&self.tree, &charge, Vector::add);
+            self.shapes.hold_again(charge.shape);
+            self.enter(group, charge);
+        }
+        if let Some(charge) = before {
+            self.give_back(group, charge);
+            self.shapes.release(charge.shape);
         }
     }
-}
 
-#[cfg(test)]
-mod tests;
+    fn enter(&mut self, group: u32, charge: Charge) {
+        let group = &mut self.groups[group];
+        group.charged += 1;
+        let first = group.charged == 1;
+        let key = group.config.singleton.filter(|_| first);
+        let cost = self.shapes.need(charge.shape).clone();
+        self.take_capacity(charge, |amounts| amounts.add(&cost));
+        let need = if first { cost.with_group() } else { cost };
+        if let Some(node) = self.pay(charge.line, |usage| usage.add(&need)) {
+            self.tree.charge(node, &need);
+        }
+        self.hold_key(charge.line, key, 1);
+    }
+
+    fn give_back(&mut self, group: u32, charge: Charge) {
+        let group = &mut self.groups[group];
+        group.charged -= 1;
+        let last = group.charged == 0;
+        let key = group.config.singleton.filter(|_| last);
+        let cost = self.shapes.need(charge.shape).clone();
+        self.take_capacity(charge, |amounts| amounts.sub(&cost));
+        self.todo.freed = true;
+        let need = if last { cost.with_group() } else { cost };
+        if let Some(node) = self.pay(charge.line, |usage| usage.sub(&need)) {
+            self.tree.give_back(node, &need);
+        }
+        self.hold_key(charge.line, key, -1);
+    }
+
+    fn take_capacity(&mut self, charge: Charge, change: impl Fn(&mut Amounts)) {
+        if !charge.takes_capacity {
+            return;
+        }
+        change(&mut self.load);
+        match self.lines.get(charge.line) {
+            Some(line) if line.node != NONE => {}
+            _ => change(&mut self.stray),
+        }
+        if charge.line != NONE {
+            change(&mut self.lines[charge.line].load);
+        }
+    }
+
+    /// Changes what a line is charged; its node in the tree, if it has one.
+    fn pay(&mut self, line: u32, change: impl Fn(&mut Amounts)) -> Option<u32> {
+        if line == NONE {
+            return None;
+        }
+        change(&mut self.lines[line].usage);
+        self.touch(line);
+        Some(self.lines[line].node).filter(|&node| node != NONE)
+    }
+
+    /// Counts one group more or less of a key that runs in a line; those of the same key
+    /// that wait are looked at again.
+    pub(super) fn hold_key(
+        &mut self,
+        line: u32,
+        key: Option<SingletonId>,
+        change: i32,
+    ) {
+        let Some(key) = key.filter(|_| line != NONE) else { return };
+        let held = self.lines[line].keys.entry(key).or_default();
+        held.charged = held.charged.saturating_add_signed(change);
+        let waiting: Vec<u32> = held.waiting.iter().copied().collect();
+        if held.charged == 0 && waiting.is_empty() {
+            self.lines[line].keys.remove(&key);
+        }
+        waiting.into_iter().for_each(|group| self.look_at(group));
+    }
+}

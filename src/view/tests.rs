@@ -104,6 +104,8 @@ fn world() -> (Engine, Names) {
         root: Uid(1),
         queue: Assignment::Queue(QUEUE),
         gang: Gang::Units,
+        singleton: None,
+        non_preemptible: false,
     };
     let mut events = vec![
         Event::QueueChanged(QUEUE, queue),
@@ -169,6 +171,8 @@ fn a_gang_that_is_larger_than_a_backlog_on_its_path_is_told_that_it_never_gets_w
         root: Uid(2),
         queue: Assignment::Queue(QUEUE),
         gang: Gang::AtLeast(5),
+        singleton: None,
+        non_preemptible: false,
     };
     let (group, state) = (Event::GroupChanged(GroupId(2), group), PodState::Gated);
     let cost = [(ResourceId::PODS, 1)].into_iter().collect();

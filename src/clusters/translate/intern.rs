@@ -36,8 +36,8 @@ impl Resources {
 
     fn id(&mut self, name: &str, out: &mut Vec<Input>) -> ResourceId {
         if self.ids.is_empty() {
-            let known = [ResourceId::CPU, ResourceId::MEMORY, ResourceId::PODS];
-            for (name, id) in ["cpu", "memory", "pods"].into_iter().zip(known) {
+            let known = [ResourceId::CPU, ResourceId::MEMORY, ResourceId::PODS, ResourceId::GROUPS];
+            for (name, id) in ["cpu", "memory", "pods", "groups"].into_iter().zip(known) {
                 self.number(name, id, out);
             }
         }

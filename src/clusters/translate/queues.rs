@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::event::{Event, Input, Name, QueueConfig, QueueName};
+use crate::engine::event::{Event, Input, MaxRunning, Name, QueueConfig, QueueName};
 use crate::engine::{Forbidden, QueueId};
 
 use super::super::facts::{Access, QueueFacts};
@@ -44,6 +44,7 @@ impl Queues {
             hold: facts.hold,
             malformed: facts.malformed.is_some(),
             max_pending: facts.max_pending,
+            max_running: MaxRunning::default(),
         };
         out.push(Input::Event(Event::QueueChanged(id, config)));
         self.table.insert(Arc::clone(&facts.name), facts);

@@ -52,7 +52,7 @@ fn step() -> impl Strategy<Value = Option<Event>> {
     let group = (1u64..4, assignment(), 0u32..4).prop_map(|(id, queue, gang)| {
         let gang = if gang == 0 { Gang::Units } else { Gang::AtLeast(gang) };
         let root = Uid(u128::from(id));
-        Event::GroupChanged(GroupId(id), GroupConfig { cluster: HERE, root, queue, gang })
+        Event::GroupChanged(GroupId(id), GroupConfig { cluster: HERE, root, queue, gang, singleton: None, non_preemptible: false })
     });
     let told = (pod(), 1u64..4, state(), 0i128..2_000, 0i64..5).prop_map(
         |(id, group, state, cpu, created)| {
@@ -96,7 +96,7 @@ fn announce(engine: &mut Engine, group: GroupId) {
             0,
             Event::GroupChanged(
                 group,
-                GroupConfig { cluster: HERE, root, queue, gang: Gang::Units },
+                GroupConfig { cluster: HERE, root, queue, gang: Gang::Units, singleton: None, non_preemptible: false },
             ),
         );
     }

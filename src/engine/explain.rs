@@ -1,0 +1,203 @@
+//! Why something waits, judged when somebody asks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::amounts::{Amounts, Need};
+use super::decide::Decision;
+use super::group::Group;
+use super::model::{Assignment, GroupId, Order, ResourceId, Vector};
+use super::reason::{Reason, Shortage};
+use super::shapes::{Kind, measure};
+use super::tree::{self, Node};
+use super::world::Engine;
+
+/// What the last rehearsal would have let go, so that whoever asks is told what would be
+/// left for the rest.
+#[derive(Debug, Default)]
+pub(super) struct Rehearsal {
+    groups: BTreeSet<GroupId>,
+    load: Amounts,
+    /// By node of the tree.
+    usage: BTreeMap<u32, Amounts>,
+}
+
+impl Rehearsal {
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Engine {
+    /// Keeps what was decided in a rehearsal and is taken back.
+    pub(super) fn remember(&mut self, decisions: &[Decision]) {
+        let mut rehearsal = Rehearsal::default();
+        let one = Need::one_group();
+        for decision in decisions {
+            let Some(pod) = self.slot_of(decision.pod).map(|slot| &self.pods[slot]) else { continue };
+            let need = self.shapes.need(pod.shape);
+            let group = &self.groups[pod.group];
+            let adds_group = rehearsal.groups.insert(decision.group) && decision.first;
+            rehearsal.load.add(need);
+            let node = self.lines.get(group.line).map_or(super::slab::NONE, |line| line.node);
+            for (at, _) in self.tree.up(node) {
+                let usage = rehearsal.usage.entry(at).or_default();
+                usage.add(need);
+                if adds_group {
+                    usage.add(&one);
+                }
+            }
+        }
+        self.rehearsal = rehearsal;
+    }
+
+    /// Why a group's next pods wait, or those that were decided and not let go yet.
+    #[must_use]
+    pub fn reason(&self, group: GroupId) -> Option<Reason> {
+        self.reason_of(&self.groups[self.group_slots.get(&group)?])
+    }
+
+    pub(super) fn reason_of(&self, group: &Group) -> Option<Reason> {
+        let paused = || self.paused.get(&group.config.cluster).copied().map(Reason::ReleasesPaused);
+        if group.waiting.len() == 0 {
+            return paused().filter(|_| group.being_written > 0);
+        }
+        let standing = match group.config.queue {
+            Assignment::Unresolved => Some(Reason::ResolvingOwners),
+            Assignment::Unnamed => Some(Reason::NoQueue),
+            Assignment::Forbidden(queue, why) => Some(
+                self.queues
+                    .get(&queue)
+                    .map_or(Reason::UnknownQueue(queue), |_| Reason::QueueForbidden(queue, why)),
+            ),
+            Assignment::Queue(queue) => self.tree.problem(queue),
+        };
+        standing.or_else(|| self.parked(group)).or_else(|| self.refusal(group))
+    }
+
+    /// Why the first that a group offers is not let go.
+    fn refusal(&self, group: &Group) -> Option<Reason> {
+        if self.rehearsal.groups.contains(&group.id) {
+            return Some(Reason::NextInLine);
+        }
+        let together = group.together(self.now).ok()?;
+        let kinds = group.kinds(together, |turn| self.is_ready(turn));
+        let kind = kinds.first()?;
+        let cost = self.cost(kind);
+        let path: Vec<(u32, &Node)> = match self.lines.get(group.line) {
+            Some(line) => self.tree.up(line.node).collect(),
+            None => Vec::new(),
+        };
+        let need = measure(&self.shapes, kind);
+        self.larger_than_queue(&path, &need)
+            .or_else(|| self.larger_than_any_node(kind))
+            .or_else(|| self.behind(group))
+            .or_else(|| self.over_limit(&path, &need))
+            .or_else(|| self.over_capacity(&cost))
+            .or_else(|| self.beyond_guarantee(kind, &path, &need))
+            .or(Some(Reason::NextRound))
+    }
+
+    /// What all pods of an offer ask.
+    fn cost(&self, kind: &Kind) -> Vector {
+        let mut cost = Vector::default();
+        for (shape, count) in kind.parts.iter() {
+            let one = &self.shapes.get(shape).cost;
+            cost.add(&one.iter().map(|(r, amount)| (r, amount * i128::from(count))).collect());
+        }
+        cost
+    }
+
+    fn larger_than_queue(&self, path: &[(u32, &Node)], need: &Need) -> Option<Reason> {
+        path.iter().find_map(|(_, node)| {
+            let most = |axis| Some(node.limit.get(axis)).filter(|_| node.limit.has(axis));
+            let shortage = self.shortage(need, |_| 0, most)?;
+            Some(Reason::LargerThanQueue(shortage, node.queue))
+        })
+    }
+
+    fn larger_than_any_node(&self, kind: &Kind) -> Option<Reason> {
+        let misses = |(shape, _)| self.fleet.nearest_miss(&self.shapes.get(shape).cost);
+        kind.parts.iter().find_map(misses).map(Reason::LargerThanAnyNode)
+    }
+
+    fn over_limit(&self, path: &[(u32, &Node)], need: &Need) -> Option<Reason> {
+        path.iter().find_map(|(at, node)| {
+            let more = self.rehearsal.usage.get(at);
+            let used = |axis| node.usage.get(axis) + more.map_or(0, |more| more.get(axis));
+            let most = |axis| Some(node.limit.get(axis)).filter(|_| node.limit.has(axis));
+            let shortage = self.shortage(need, used, most)?;
+            Some(Reason::QueueLimit(shortage, node.queue))
+        })
+    }
+
+    fn over_capacity(&self, cost: &Vector) -> Option<Reason> {
+        let of = |amounts: &Amounts, resource: ResourceId| {
+            self.axes.of(resource).map_or(0, |axis| amounts.get(axis))
+        };
+        let short = cost.iter().filter(|&(_, need)| need > 0).find_map(|(resource, need)| {
+            let most = of(&self.fleet.capacity, resource);
+            let used = of(&self.load, resource) + of(&self.rehearsal.load, resource);
+            (used + need > most).then_some(Shortage { resource, need, used, most })
+        })?;
+        Some(match self.fleet.usable {
+            0 => Reason::NoUsableNode(self.fleet.known),
+            _ => Reason::Capacity(short),
+        })
+    }
+
+    /// Of work that may not be preempted, which queue on its path has not so much of its own.
+    fn beyond_guarantee(&self, kind: &Kind, path: &[(u32, &Node)], need: &Need) -> Option<Reason> {
+        if !kind.pinned || kind.completes {
+            return None;
+        }
+        path.iter().filter(|(_, node)| !node.guarantees(need)).find_map(|(_, node)| {
+            let own = |axis| if node.given.has(axis) { Some(node.given.get(axis)) } else { None };
+            let nothing = |_| Some(0);
+            let used = |axis| node.usage.get(axis);
+            let shortage = self.shortage(need, used, own);
+            let shortage = shortage.or_else(|| self.shortage(need, |_| 0, nothing))?;
+            Some(Reason::BeyondGuarantee(shortage, node.queue))
+        })
+    }
+
+    /// Whether a strict queue waits for a group ahead of this one.
+    fn behind(&self, group: &Group) -> Option<Reason> {
+        let line = self.lines.get(group.line).filter(|line| line.order == Order::Strict)?;
+        let first = tree::first_of_all(line, &|place, class| self.front(place, class))?;
+        let ahead = first.first < group.place()?;
+        let goes = self.rehearsal.groups.contains(&first.first.group);
+        (ahead && !goes).then_some(Reason::BehindInStrictQueue(line.queue))
+    }
+
+    /// The first that does not fit; a `most` of `None` is no bound.
+    fn shortage(
+        &self,
+        need: &Need,
+        used: impl Fn(u16) -> i128,
+        most: impl Fn(u16) -> Option<i128>,
+    ) -> Option<Shortage> {
+        let short = need.iter().filter_map(|(axis, need)| {
+            let (used, most) = (used(axis), most(axis)?);
+            let resource = self.axes.resource(axis);
+            (used + need > most).then_some(Shortage { resource, need, used, most })
+        });
+        short.min_by_key(|shortage| shortage.resource)
+    }
+
+    /// What a group's next pod or gang asks.
+    pub(super) fn asks(&self, group: &Group) -> Vector {
+        let have = group.have();
+        if have == 0 {
+            return Vector::default();
+        }
+        let count = group.together(super::Millis::MAX).unwrap_or(have).min(have);
+        let mut cost = Vector::default();
+        let pods = usize::try_from(count).unwrap_or(usize::MAX);
+        for turn in group.waiting.iter().take(pods) {
+            cost.add(&self.shapes.get(turn.shape).cost);
+        }
+        cost
+    }
+}
+
+

@@ -1,0 +1,401 @@
+//! Brings up to date what follows from what was told, once for many events.
+
+use super::group::{Group, Offers, Standing, Turn};
+use super::line::{Line, Place};
+use super::mask::Mask;
+use super::model::{Assignment, Millis, Order};
+use super::reason::Reason;
+use super::shapes::{ClassId, Kind};
+use super::slab::NONE;
+use super::tree::{self, Tree};
+use super::world::Engine;
+
+impl Engine {
+    /// Brings everything that is read from outside up to date with what was told.
+    /// Costs nothing when nothing was told.
+    pub fn settle(&mut self) {
+        let axes = std::mem::take(&mut self.todo.axes);
+        if axes {
+            self.measure_again();
+        }
+        if std::mem::take(&mut self.todo.tree) || axes {
+            self.build_tree();
+        }
+        if self.fleet.is_resized() {
+            self.fleet.resize();
+            self.judge_lanes();
+        }
+        while let Some(slot) = self.todo.groups.pop() {
+            self.line_up(slot);
+        }
+        if std::mem::take(&mut self.todo.capacity) {
+            self.tree.divide_all();
+            self.touch_all();
+        }
+        while let Some(slot) = self.todo.lines.pop() {
+            self.refresh(slot);
+        }
+        if std::mem::take(&mut self.todo.freed) {
+            self.refit();
+        }
+        let mut whole = self.fleet.capacity.clone();
+        whole.sub_all(&self.stray);
+        whole.at_least_zero();
+        self.tree.divide(&whole);
+    }
+
+    /// A resource has an axis that had none: everything is added up again.
+    fn measure_again(&mut self) {
+        self.shapes.project(&self.axes);
+        self.classes.project(&self.shapes);
+        self.fleet.project(&self.axes);
+        self.load.clear();
+        for (_, line) in self.lines.iter_mut() {
+            line.usage.clear();
+            line.load.clear();
+            line.waiting.clear();
+        }
+        let mut stray = super::amounts::Amounts::default();
+        for (_, pod) in self.pods.iter() {
+            let line = self.groups[pod.group].line;
+            if pod.waits() && line != NONE {
+                self.lines[line].waiting.add(self.shapes.need(pod.shape));
+            }
+            let Some(charge) = pod.charge else { continue };
+            let need = self.shapes.need(charge.shape);
+            if charge.takes_capacity {
+                self.load.add(need);
+            }
+            match charge.line {
+                NONE if charge.takes_capacity => stray.add(need),
+                NONE => {}
+                line => {
+                    let line = &mut self.lines[line];
+                    line.usage.add(need);
+                    if charge.takes_capacity {
+                        line.load.add(need);
+                    }
+                }
+            }
+        }
+        let one = super::amounts::Need::one_group();
+        for (_, group) in self.groups.iter() {
+            if group.charged > 0 && group.line != NONE {
+                self.lines[group.line].usage.add(&one);
+            }
+        }
+        self.stray = stray;
+        self.todo.capacity = true;
+        self.todo.freed = true;
+    }
+
+    fn build_tree(&mut self) {
+        for &queue in self.queues.keys() {
+            let lines = &mut self.lines;
+            self.line_of.entry(queue).or_insert_with(|| lines.insert(Line::new(queue)));
+        }
+        self.forget_lines();
+        self.stray = self.load.clone();
+        self.tree = Tree::build(&self.axes, &self.queues, &mut self.lines, &self.line_of);
+        for (_, line) in self.lines.iter().filter(|(_, line)| line.node != NONE) {
+            self.stray.sub_all(&line.load);
+        }
+        self.rehearsal.clear();
+        self.backlogs.sum_up(&self.tree, &self.queues);
+        let all: Vec<u32> = self.groups.iter().map(|(slot, _)| slot).collect();
+        all.into_iter().for_each(|slot| self.look_at(slot));
+        self.judge_lanes();
+        self.todo.freed = true;
+    }
+
+    /// Forgets the lines of queues that are gone and that nobody names.
+    fn forget_lines(&mut self) {
+        let (lines, queues) = (&mut self.lines, &self.queues);
+        self.line_of.retain(|queue, &mut slot| {
+            let keep = queues.contains_key(queue) || lines[slot].groups > 0;
+            if !keep {
+                lines.remove(slot);
+            }
+            keep
+        });
+    }
+
+    fn touch_all(&mut self) {
+        let all: Vec<u32> = self.lines.iter().map(|(slot, _)| slot).collect();
+        all.into_iter().for_each(|slot| self.touch(slot));
+    }
+
+    /// Finds again which lanes can never move as things are.
+    fn judge_lanes(&mut self) {
+        let all: Vec<u32> = self.lines.iter().map(|(slot, _)| slot).collect();
+        for slot in all {
+            let classes: Vec<ClassId> =
+                self.lines[slot].lanes.iter().map(|lane| lane.class).collect();
+            for class in classes {
+                let hopeless = self.is_hopeless(slot, class);
+                if let Some(lane) = self.lines[slot].lane_mut(class) {
+                    lane.hopeless = hopeless;
+                }
+            }
+            self.touch(slot);
+        }
+    }
+
+    /// Whether an offer cannot start whatever ends: larger than a limit, or than any node.
+    fn is_hopeless(&self, line: u32, class: ClassId) -> bool {
+        let class = self.classes.get(class);
+        let holds = |shape| {
+            !self.shapes.get(shape).alien && self.fleet.holds(&self.shapes, shape)
+        };
+        let line = &self.lines[line];
+        !class.kind.parts.iter().all(|(shape, _)| holds(shape))
+            || !self.tree.up(line.node).all(|(_, node)| node.limit.hold(&class.need))
+    }
+
+    /// Finds again which classes fit what is free.
+    fn refit(&mut self) {
+        let free = self.free();
+        let fits = |&(id, class): &(ClassId, &super::shapes::Class)| {
+            !self.fitting.has(id) && class.need.fits(&free)
+        };
+        let new: Vec<ClassId> = self.classes.iter().filter(fits).map(|(id, _)| id).collect();
+        if !new.is_empty() {
+            self.tree.look_again();
+        }
+        new.into_iter().for_each(|class| self.fitting.set(class));
+    }
+
+    pub(super) fn free(&self) -> super::amounts::Amounts {
+        let mut free = self.fleet.capacity.clone();
+        free.sub_all(&self.load);
+        free
+    }
+
+    /// Puts a group where it belongs in its queue's line, or takes it out.
+    pub(super) fn line_up(&mut self, slot: u32) {
+        if self.groups.get(slot).is_none_or(|group| !group.is_stale) {
+            return;
+        }
+        self.groups[slot].is_stale = false;
+        self.awake(slot);
+        self.count_backlog(slot);
+        let group = &self.groups[slot];
+        let standing = match (group.config.queue, group.place()) {
+            (Assignment::Queue(_), Some(place)) => {
+                self.register_key(slot);
+                match self.offers(slot) {
+                    Ok(kinds) => Standing::Offers(place, self.hold_classes(kinds)),
+                    Err(until) => {
+                        self.alarms.extend(until.map(|until| (until, slot)));
+                        Standing::Parked(place)
+                    }
+                }
+            }
+            _ => {
+                self.forget_key(slot);
+                Standing::Out
+            }
+        };
+        self.stand(slot, standing);
+    }
+
+    /// Pods whose refused release may be tried again are not refused any more.
+    fn awake(&mut self, slot: u32) {
+        if self.groups[slot].refused == 0 {
+            return;
+        }
+        let due: Vec<_> = self
+            .pods_of(slot)
+            .map(|pod| &self.pods[pod])
+            .filter(|pod| pod.waits() && self.is_due(pod.id()))
+            .map(super::group::Pod::id)
+            .collect();
+        for id in due {
+            if self.retries.remove(&id).is_some() {
+                self.groups[slot].refused -= 1;
+            }
+        }
+    }
+
+    fn is_due(&self, pod: super::PodId) -> bool {
+        self.retries.get(&pod).is_some_and(|&at| at <= self.now)
+    }
+
+    /// Whether a waiting pod may be let go as far as its last refusal goes.
+    pub(super) fn is_ready(&self, turn: &Turn) -> bool {
+        self.retries.is_empty() || !self.retries.contains_key(&self.pods[turn.pod].id())
+    }
+
+    fn register_key(&mut self, slot: u32) {
+        let group = &self.groups[slot];
+        if let Some(key) = group.config.singleton {
+            self.lines[group.line].keys.entry(key).or_default().waiting.insert(slot);
+        }
+    }
+
+    fn forget_key(&mut self, slot: u32) {
+        let group = &self.groups[slot];
+        if let Some(key) = group.config.singleton
+            && group.line != NONE
+            && let Some(held) = self.lines[group.line].keys.get_mut(&key)
+        {
+            held.waiting.remove(&slot);
+            if held.charged == 0 && held.waiting.is_empty() {
+                let line = group.line;
+                self.lines[line].keys.remove(&key);
+            }
+        }
+    }
+
+    pub(super) fn count_backlog(&mut self, slot: u32) {
+        let group = &mut self.groups[slot];
+        let counted = match group.config.queue {
+            Assignment::Queue(queue) if group.waiting.len() > 0 => {
+                Some((queue, u64::from(group.have())))
+            }
+            _ => None,
+        };
+        if group.counted != counted {
+            let before = std::mem::replace(&mut group.counted, counted);
+            self.backlogs.moved(&self.tree, &self.queues, before, counted);
+        }
+    }
+
+    /// What a group offers; `Err` when it has nothing to offer, and until when at the least
+    /// if that is known.
+    fn offers(&self, slot: u32) -> Result<Vec<Kind>, Option<Millis>> {
+        let group = &self.groups[slot];
+        match self.parked(group) {
+            None => {}
+            Some(Reason::Settling { until }) => return Err(Some(until)),
+            Some(Reason::ReleaseRefused { retry_at }) => return Err(Some(retry_at)),
+            Some(_) => return Err(None),
+        }
+        let together = group.together(self.now).map_err(|_| None)?;
+        let kinds = group.kinds(together, |turn| self.is_ready(turn));
+        if kinds.is_empty() { Err(self.earliest_retry(group)) } else { Ok(kinds) }
+    }
+
+    /// Why a group has nothing to offer now, apart from its queue.
+    pub(super) fn parked(&self, group: &Group) -> Option<Reason> {
+        if !self.synced.contains(&group.config.cluster) {
+            return Some(Reason::ClusterNotSynced);
+        }
+        if let Some(&pause) = self.paused.get(&group.config.cluster) {
+            return Some(Reason::ReleasesPaused(pause));
+        }
+        let together = match group.together(self.now) {
+            Err(reason) => return Some(reason),
+            Ok(together) => together,
+        };
+        let ready = group.have() - group.refused;
+        if ready < together {
+            let retry_at = self.earliest_retry(group)?;
+            return Some(Reason::ReleaseRefused { retry_at });
+        }
+        self.key_held(group).then_some(Reason::SingletonRunning)
+    }
+
+    fn key_held(&self, group: &Group) -> bool {
+        let held = |key| self.lines.get(group.line)?.keys.get(&key);
+        let others = group.config.singleton.and_then(held).map_or(0, |held| held.charged);
+        others > u32::from(group.charged > 0)
+    }
+
+    fn earliest_retry(&self, group: &Group) -> Option<Millis> {
+        if group.refused == 0 {
+            return None;
+        }
+        let retry = |turn: Turn| self.retries.get(&self.pods[turn.pod].id()).copied();
+        group.waiting.iter().filter_map(retry).min()
+    }
+
+    fn hold_classes(&mut self, kinds: Vec<Kind>) -> Offers {
+        let mut classes: Vec<ClassId> = Vec::with_capacity(kinds.len());
+        for kind in kinds {
+            let (class, new) = self.classes.hold(&mut self.shapes, kind);
+            if new {
+                self.fitting.unset(class);
+                if self.classes.get(class).need.fits(&self.free()) {
+                    self.fitting.set(class);
+                }
+            }
+            classes.push(class);
+        }
+        match classes[..] {
+            [class] => Offers::One(class),
+            _ => Offers::Several(classes.into()),
+        }
+    }
+
+    /// Moves a group from where it stood to where it stands.
+    pub(super) fn stand(&mut self, slot: u32, standing: Standing) {
+        let group = &mut self.groups[slot];
+        let line = group.line;
+        let before = std::mem::replace(&mut group.standing, Standing::Out);
+        self.take_out(line, &before);
+        match &standing {
+            Standing::Out => {}
+            Standing::Parked(place) => self.lines[line].parked.insert(*place),
+            Standing::Offers(place, offers) => {
+                for class in offers.iter() {
+                    if self.lines[line].insert(class, *place) {
+                        let hopeless = self.is_hopeless(line, class);
+                        if let Some(lane) = self.lines[line].lane_mut(class) {
+                            lane.hopeless = hopeless;
+                        }
+                    }
+                }
+                self.touch(line);
+            }
+        }
+        self.groups[slot].standing = standing;
+    }
+
+    fn take_out(&mut self, line: u32, standing: &Standing) {
+        match standing {
+            Standing::Out => {}
+            Standing::Parked(place) => self.lines[line].parked.remove(place),
+            Standing::Offers(place, offers) => {
+                for class in offers.iter() {
+                    self.lines[line].remove(class, place);
+                    self.classes.release(&mut self.shapes, class);
+                }
+                self.touch(line);
+            }
+        }
+    }
+
+    /// Tells the tree what a line has to offer.
+    pub(super) fn refresh(&mut self, slot: u32) {
+        if self.lines.get(slot).is_none_or(|line| !line.is_touched) {
+            return;
+        }
+        self.lines[slot].is_touched = false;
+        let line = &self.lines[slot];
+        if line.node == NONE {
+            return;
+        }
+        let (mut open, mut head) = (Mask::default(), None);
+        if !line.stopped {
+            let front = |place: &Place, class| self.front(place, class);
+            let first = tree::first_of_all(line, &front);
+            head = first.map(|lane| lane.first.head);
+            let lanes = line.lanes.iter().filter(|lane| !lane.hopeless).map(|lane| lane.class);
+            match line.order {
+                Order::BestEffort => lanes.for_each(|class| open.set(class)),
+                Order::Strict => first.iter().for_each(|lane| open.set(lane.class)),
+            }
+        }
+        let node = line.node;
+        self.tree.refresh(node, &open, head, &self.fleet.capacity);
+    }
+
+    /// The first pod of an offer.
+    pub(super) fn front(&self, place: &Place, class: ClassId) -> Option<Turn> {
+        let group = &self.groups[self.group_slots.get(&place.group)?];
+        group.front(&self.classes.get(class).kind, |turn| self.is_ready(turn))
+    }
+}
+
+

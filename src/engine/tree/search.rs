@@ -1,0 +1,190 @@
+//! Who is next: from the root, the child whose turn it is among those that have something
+//! that fits.
+
+use super::super::amounts::{Amounts, Need};
+use super::super::group::Turn;
+use super::super::line::{Lane, Line, Place};
+use super::super::mask::Mask;
+use super::super::shapes::{ClassId, Classes};
+use super::super::slab::Slab;
+use super::{BANDS, Band, ROOT, Tree};
+
+/// What was chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) struct Chosen {
+    pub(in super::super) line: u32,
+    pub(in super::super) class: ClassId,
+    pub(in super::super) place: Place,
+}
+
+/// What a search looks at beside the tree.
+pub(in super::super) struct Seen<'a> {
+    pub(in super::super) lines: &'a Slab<Line>,
+    pub(in super::super) classes: &'a Classes,
+    pub(in super::super) free: &'a Amounts,
+    /// Classes that may fit what is free.
+    pub(in super::super) fitting: &'a mut Mask,
+    /// First pod of an offer, to tell offers of one group apart.
+    pub(in super::super) front: &'a dyn Fn(&Place, ClassId) -> Option<Turn>,
+}
+
+/// Who does not let an offer in.
+enum Refusal {
+    /// There is not so much free.
+    Free,
+    /// A node on its path, by its bounds.
+    At(u32),
+}
+
+impl Tree {
+    /// The next offer to let go, in the first band that has one.
+    pub(in super::super) fn next(&mut self, seen: &mut Seen) -> Option<Chosen> {
+        for band in BANDS {
+            if self.exhausted[band as usize] {
+                continue;
+            }
+            let mut masks = std::mem::take(&mut self.scratch);
+            let found = self.search(band, seen, &mut masks);
+            self.scratch = masks;
+            if found.is_some() {
+                return found;
+            }
+            self.exhausted[band as usize] = true;
+        }
+        None
+    }
+
+    fn search(&mut self, band: Band, seen: &mut Seen, masks: &mut Vec<Mask>) -> Option<Chosen> {
+        let may = match band {
+            Band::Completing => &seen.classes.completing,
+            Band::Entitled | Band::Borrowing => &seen.classes.loose,
+            Band::Guaranteed => &*seen.fitting,
+        };
+        masks.resize_with(masks.len().max(1), Mask::default);
+        masks[0].assign(seen.fitting, may, &Mask::default());
+        self.descend(ROOT, band, seen, masks, 1)
+    }
+
+    /// Looks at a node and below. `masks[depth]` is what may be there, those before it what
+    /// may be at the nodes above.
+    fn descend(
+        &mut self,
+        at: u32,
+        band: Band,
+        seen: &mut Seen,
+        masks: &mut Vec<Mask>,
+        depth: usize,
+    ) -> Option<Chosen> {
+        masks.resize_with(masks.len().max(depth + 1), Mask::default);
+        let node = &self.nodes[at as usize];
+        let (above, here) = masks.split_at_mut(depth);
+        if !here[0].assign(&above[depth - 1], &node.have, &node.closed[band as usize]) {
+            return None;
+        }
+        if node.is_line() {
+            return self.pick(at, band, seen, masks, depth);
+        }
+        let turns = std::mem::take(&mut self.node_mut(at).turns);
+        let mut next = turns.iter();
+        let found = loop {
+            let Some(&(_, child)) = next.next().filter(|_| !masks[depth].is_empty()) else {
+                break None;
+            };
+            let found = self.descend(child, band, seen, masks, depth + 1);
+            if found.is_some() {
+                break found;
+            }
+        };
+        let node = self.node_mut(at);
+        node.turns = turns;
+        if found.is_none() {
+            // Nobody below takes what is left: not looked at again until something comes back.
+            node.closed[band as usize].add(&masks[depth]);
+        }
+        found
+    }
+
+    /// The first offer of a line that fits.
+    fn pick(
+        &mut self,
+        at: u32,
+        band: Band,
+        seen: &mut Seen,
+        masks: &mut [Mask],
+        depth: usize,
+    ) -> Option<Chosen> {
+        let slot = self.node(at).line;
+        let line = &seen.lines[slot];
+        loop {
+            let first = first_lane(line, &masks[depth], seen.front)?;
+            let (class, place) = (first.class, first.first);
+            let need = &seen.classes.get(class).need;
+            let Some(refusal) = self.refusal(at, band, need, seen.free) else {
+                return Some(Chosen { line: slot, class, place });
+            };
+            self.close(at, band, class, refusal, seen, masks, depth);
+        }
+    }
+
+    fn refusal(&self, at: u32, band: Band, need: &Need, free: &Amounts) -> Option<Refusal> {
+        if !need.fits(free) {
+            return Some(Refusal::Free);
+        }
+        let refuses = self.up(at).filter(|(_, node)| !node.admits(band, need));
+        refuses.map(|(at, _)| Refusal::At(at)).last()
+    }
+
+    /// Remembers a refusal where it arose, and does not look for that class there again.
+    #[expect(clippy::too_many_arguments, reason = "the state of one search")]
+    fn close(
+        &mut self,
+        line: u32,
+        band: Band,
+        class: ClassId,
+        refusal: Refusal,
+        seen: &mut Seen,
+        masks: &mut [Mask],
+        depth: usize,
+    ) {
+        let top = match refusal {
+            Refusal::Free => {
+                seen.fitting.unset(class);
+                0
+            }
+            Refusal::At(node) => {
+                self.node_mut(node).closed[band as usize].set(class);
+                let below = self.up(line).take_while(|&(at, _)| at != node).count();
+                depth - below
+            }
+        };
+        masks[top..=depth].iter_mut().for_each(|mask| mask.unset(class));
+    }
+}
+
+/// The lane with the earliest offer of those whose class is in `mask`.
+fn first_lane<'a>(
+    line: &'a Line,
+    mask: &Mask,
+    front: &dyn Fn(&Place, ClassId) -> Option<Turn>,
+) -> Option<&'a Lane> {
+    let open = line.lanes.iter().filter(|lane| !lane.hopeless && mask.has(lane.class));
+    open.reduce(|first, lane| match lane.first.cmp(&first.first) {
+        std::cmp::Ordering::Less => lane,
+        std::cmp::Ordering::Greater => first,
+        std::cmp::Ordering::Equal => {
+            let turn = |lane: &Lane| front(&lane.first, lane.class);
+            if turn(lane) < turn(first) { lane } else { first }
+        }
+    })
+}
+
+/// A line's first offer of all.
+pub(in super::super) fn first_of_all<'a>(
+    line: &'a Line,
+    front: &dyn Fn(&Place, ClassId) -> Option<Turn>,
+) -> Option<&'a Lane> {
+    let mut all = Mask::default();
+    line.lanes.iter().for_each(|lane| all.set(lane.class));
+    first_lane(line, &all, front)
+}
+
