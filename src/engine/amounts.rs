@@ -116,6 +116,33 @@ impl Need {
     }
 }
 
+/// No more than the least that any of several needs asks.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Least(Option<Vec<(Axis, i128)>>);
+
+impl Least {
+    pub(super) fn lower(&mut self, need: &Need) {
+        let Some(least) = &mut self.0 else {
+            self.0 = Some(need.iter().collect());
+            return;
+        };
+        least.retain_mut(|(axis, least)| {
+            let asked = need.iter().find(|(other, _)| other == axis);
+            *least = asked.map_or(0, |(_, amount)| amount.min(*least));
+            *least > 0
+        });
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.0 = None;
+    }
+
+    /// Whether one that asks no more than this might be within the bounds.
+    pub(super) fn may_enter(&self, used: &Amounts, bounds: &Bounds) -> bool {
+        self.0.iter().flatten().all(|&(axis, amount)| bounds.admit_on(axis, used, amount))
+    }
+}
+
 /// An amount on each axis; beyond its end zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Amounts(Vec<i128>);
@@ -209,9 +236,15 @@ impl Bounds {
 
     /// Whether `need` more is within the bounds.
     pub(super) fn admit(&self, used: &Amounts, need: &Need) -> bool {
-        need.iter().all(|(axis, amount)| {
-            let most = self.get(axis);
-            most == UNBOUNDED || used.get(axis) + amount <= most
-        })
+        need.iter().all(|(axis, amount)| self.admit_on(axis, used, amount))
+    }
+
+    fn admit_on(&self, axis: Axis, used: &Amounts, amount: i128) -> bool {
+        let most = self.get(axis);
+        most == UNBOUNDED || used.get(axis) + amount <= most
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.iter().next().is_none()
     }
 }

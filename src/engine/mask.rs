@@ -38,14 +38,11 @@ impl Mask {
     /// Makes this what is in `a` and `b` and not in `not`; true when that is anything.
     pub(super) fn assign(&mut self, a: &Self, b: &Self, not: &Self) -> bool {
         self.0.clear();
-        let nots = not.0.iter().copied().chain(std::iter::repeat(0));
-        let mut any = 0;
-        for ((a, b), not) in a.0.iter().zip(&b.0).zip(nots) {
-            let word = a & b & !not;
-            any |= word;
-            self.0.push(word);
+        self.0.extend(a.0.iter().zip(&b.0).map(|(a, b)| a & b));
+        for (word, not) in self.0.iter_mut().zip(&not.0) {
+            *word &= !not;
         }
-        any != 0
+        !self.is_empty()
     }
 
     pub(super) fn add(&mut self, other: &Self) {

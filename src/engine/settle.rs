@@ -29,7 +29,6 @@ impl Engine {
             self.line_up(slot);
         }
         if std::mem::take(&mut self.todo.capacity) {
-            self.tree.divide_all();
             self.touch_all();
         }
         while let Some(slot) = self.todo.lines.pop() {
@@ -41,7 +40,7 @@ impl Engine {
         let mut whole = self.fleet.capacity.clone();
         whole.sub_all(&self.stray);
         whole.at_least_zero();
-        self.tree.divide(&whole);
+        self.tree.set_whole(whole);
     }
 
     /// A resource has an axis that had none: everything is added up again.
@@ -388,7 +387,7 @@ impl Engine {
             }
         }
         let node = line.node;
-        self.tree.refresh(node, &open, head, &self.fleet.capacity);
+        self.tree.refresh(node, &open, head, &self.fleet.capacity, &self.classes);
     }
 
     /// The first pod of an offer.

@@ -12,15 +12,18 @@ mod split;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::amounts::{Amounts, Bounds, Need};
+use super::amounts::{Amounts, Bounds, Least, Need};
+use super::entitle::Claim;
 use super::event::QueueConfig;
 use super::line::Head;
 use super::mask::Mask;
 use super::model::QueueId;
 use super::reason::Reason;
 use super::share::{self, Share};
-use super::shapes::ClassId;
+use super::shapes::{ClassId, Classes};
 use super::slab::NONE;
+
+use split::{Division, Part};
 
 pub(super) use bands::{BANDS, Band};
 pub(super) use search::{Chosen, Seen, first_of_all};
@@ -37,18 +40,22 @@ pub(super) struct Tree {
     problems: BTreeMap<QueueId, Reason>,
     /// Nothing more was found in the band, and nothing has come back since.
     exhausted: [bool; BANDS.len()],
-    /// Entitlements somewhere have to be computed again.
-    divided: bool,
+    /// What there is for all queues.
+    whole: Amounts,
     /// Masks of the nodes that a search is in.
     scratch: Vec<Mask>,
+    /// Classes that come or go.
+    changed: Mask,
 }
 
-/// A queue, a queue's own line, or the root.
+/// A queue, a queue's own line, or the root. A queue without queues below is its own line.
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) queue: QueueId,
     /// Slot of the line, or [`NONE`].
     pub(super) line: u32,
+    /// It is the own line of the queue above.
+    is_own: bool,
     pub(super) parent: u32,
     weight: u32,
     children: Vec<u32>,
@@ -69,8 +76,14 @@ pub(super) struct Node {
     counts: Vec<u32>,
     /// By band: classes that were found not to fit here or anywhere below.
     closed: [Mask; BANDS.len()],
-    /// What its children are entitled to has to be computed again.
-    is_divided: bool,
+    /// No more than the least that any offer here or below asks.
+    least: Least,
+    /// What is known of what its children are entitled to.
+    division: Division,
+    /// How it was divided, by resource.
+    parts: Vec<Part>,
+    /// What it claimed itself, in the same order.
+    claims: Vec<Claim>,
 }
 
 /// Who goes before whom among siblings: smaller first.
@@ -113,7 +126,6 @@ impl Tree {
     /// Takes in that `need` was charged below `node`.
     pub(super) fn charge(&mut self, node: u32, need: &Need) {
         self.climb(node, |node| node.usage.add(need));
-        self.divided = true;
     }
 
     /// Takes in that `need` was given back below `node`: all that was closed on the way to
@@ -123,23 +135,24 @@ impl Tree {
             node.usage.sub(need);
             node.closed.iter_mut().for_each(Mask::clear);
         });
-        self.divided = true;
         self.exhausted = Default::default();
     }
 
     /// Takes in that so much more waits below `node`, or less.
     pub(super) fn ask(&mut self, node: u32, change: impl Fn(&mut Amounts)) {
         self.climb(node, |node| change(&mut node.waiting));
-        self.divided = true;
     }
 
+    /// What is used or asked below `from` changes what its siblings, and those of the nodes
+    /// above, are entitled to.
     fn climb(&mut self, from: u32, change: impl Fn(&mut Node)) {
-        let mut at = from;
+        self.exhausted[Band::Entitled as usize] = false;
+        let (mut at, mut below) = (from, NONE);
         while at != NONE {
             let node = self.node_mut(at);
             change(node);
-            node.is_divided = true;
-            at = node.parent;
+            node.undivide(Division::But(below));
+            (at, below) = (node.parent, at);
         }
     }
 
@@ -151,14 +164,6 @@ impl Tree {
             node.usage.add(need);
             node.waiting.sub(waited);
             at = node.parent;
-        }
-    }
-
-    /// Something that may be more than before makes all that was closed open again.
-    pub(super) fn reopen(&mut self) {
-        self.exhausted = Default::default();
-        for node in &mut self.nodes {
-            node.closed.iter_mut().for_each(Mask::clear);
         }
     }
 
@@ -174,26 +179,29 @@ impl Tree {
         open: &Mask,
         head: Option<Head>,
         capacity: &Amounts,
+        classes: &Classes,
     ) {
-        let before = std::mem::take(&mut self.node_mut(node).have);
-        let mut come = Mask::default();
-        if come.assign(open, open, &before) {
-            come.iter().for_each(|class| self.opened(node, class));
+        let mut changed = std::mem::take(&mut self.changed);
+        if changed.assign(open, open, &self.node(node).have) {
+            for class in changed.iter() {
+                self.opened(node, class, &classes.get(class).need);
+            }
         }
-        let mut gone = Mask::default();
-        if gone.assign(&before, &before, open) {
-            gone.iter().for_each(|class| self.left(node, class));
+        let have = &self.node(node).have;
+        if changed.assign(have, have, open) {
+            changed.iter().for_each(|class| self.left(node, class));
         }
-        self.node_mut(node).have.clone_from(open);
+        self.changed = changed;
         self.rank(node, head, capacity);
     }
 
-    fn opened(&mut self, line: u32, class: ClassId) {
+    fn opened(&mut self, line: u32, class: ClassId, need: &Need) {
         self.exhausted = Default::default();
         let (mut at, mut new) = (line, true);
         while at != NONE {
             let node = self.node_mut(at);
             node.closed.iter_mut().for_each(|closed| closed.unset(class));
+            node.least.lower(need);
             let parent = node.parent;
             if new {
                 node.have.set(class);
@@ -212,6 +220,9 @@ impl Tree {
         loop {
             let node = self.node_mut(at);
             node.have.unset(class);
+            if node.have.is_empty() {
+                node.least.forget();
+            }
             at = node.parent;
             if at == NONE {
                 return;
@@ -244,7 +255,7 @@ impl Tree {
             }
             let key = head.map(|head| {
                 let share = share::dominant(&node.usage, capacity, node.weight);
-                (share, head, (node.line == NONE, node.queue))
+                (share, head, (!node.is_own, node.queue))
             });
             let before = std::mem::replace(&mut self.node_mut(at).key, key);
             let above = self.node_mut(parent);

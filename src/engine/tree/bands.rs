@@ -36,6 +36,21 @@ impl Node {
         self.given.admit(&self.usage, need) && (!self.is_line() || self.is_given_some(need))
     }
 
+    /// Whether anything at all of what is here and below might start by this right. It may
+    /// say yes where the answer is no.
+    pub(super) fn may_admit(&self, band: Band) -> bool {
+        self.least.may_enter(&self.usage, &self.limit)
+            && match band {
+                Band::Completing | Band::Borrowing => true,
+                Band::Guaranteed => {
+                    !self.given.is_empty() && self.least.may_enter(&self.usage, &self.given)
+                }
+                Band::Entitled => {
+                    self.usage.is_zero() || self.least.may_enter(&self.usage, &self.entitled)
+                }
+            }
+    }
+
     pub(super) fn is_line(&self) -> bool {
         self.line != super::NONE
     }

@@ -20,8 +20,8 @@ impl Tree {
         lines: &mut Slab<Line>,
         line_of: &BTreeMap<QueueId, u32>,
     ) -> Self {
-        let mut tree = Self { divided: true, ..Self::default() };
-        tree.nodes.push(Node { line: NONE, parent: NONE, is_divided: true, ..Node::default() });
+        let mut tree = Self::default();
+        tree.nodes.push(Node { line: NONE, parent: NONE, ..Node::default() });
         for (_, line) in lines.iter_mut() {
             line.node = NONE;
         }
@@ -59,7 +59,6 @@ impl Tree {
             line: NONE,
             parent,
             weight: config.weight,
-            is_divided: true,
             ..Node::default()
         };
         for (resource, most) in limits(config) {
@@ -85,6 +84,7 @@ impl Tree {
         at
     }
 
+    /// A queue's own line is one more child; where there is no other, the queue itself.
     fn add_line(
         &mut self,
         queue: QueueId,
@@ -92,15 +92,18 @@ impl Tree {
         slot: u32,
         lines: &mut Slab<Line>,
     ) {
-        let Some(&parent) = self.by_queue.get(&queue) else { return };
+        let Some(&at) = self.by_queue.get(&queue) else { return };
         let line = &mut lines[slot];
-        let node = Node { queue, line: slot, parent, weight: 1, ..Node::default() };
-        line.node = self.push(node);
+        line.node = match self.node(at).children.is_empty() {
+            true => at,
+            false => self.push(Node { queue, parent: at, weight: 1, is_own: true, ..Node::default() }),
+        };
+        self.node_mut(line.node).line = slot;
         line.order = config.order;
         line.stopped = self.problems.contains_key(&queue);
-        let (at, usage) = (line.node, line.usage.clone());
+        let (node, usage) = (line.node, line.usage.clone());
         let waiting = if line.stopped { Amounts::default() } else { line.waiting.clone() };
-        self.climb(at, |node| {
+        self.climb(node, |node| {
             node.usage.add_all(&usage);
             node.waiting.add_all(&waiting);
         });
@@ -124,7 +127,7 @@ impl Tree {
                 rest.set(axis, (own - taken).max(0));
             }
             let children = &self.nodes[at as usize].children;
-            let line = children.iter().copied().find(|&child| self.node(child).is_line());
+            let line = children.iter().copied().find(|&child| self.node(child).is_own);
             line.into_iter().for_each(|line| self.node_mut(line).given = rest.clone());
         }
         self.node_mut(ROOT).given = Bounds::default();
@@ -135,7 +138,7 @@ impl Tree {
         let mut sum = Bounds::default();
         for &child in &self.node(at).children {
             let child = self.node(child);
-            for (axis, own) in child.given.iter().filter(|_| !child.is_line()) {
+            for (axis, own) in child.given.iter().filter(|_| !child.is_own) {
                 let before = if sum.has(axis) { sum.get(axis) } else { 0 };
                 sum.set(axis, before + own);
             }

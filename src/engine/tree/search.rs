@@ -76,7 +76,13 @@ impl Tree {
         depth: usize,
     ) -> Option<Chosen> {
         masks.resize_with(masks.len().max(depth + 1), Mask::default);
+        if band == Band::Entitled && !self.node(at).is_line() {
+            self.divide(at);
+        }
         let node = &self.nodes[at as usize];
+        if !node.may_admit(band) {
+            return None;
+        }
         let (above, here) = masks.split_at_mut(depth);
         if !here[0].assign(&above[depth - 1], &node.have, &node.closed[band as usize]) {
             return None;
@@ -115,15 +121,22 @@ impl Tree {
     ) -> Option<Chosen> {
         let slot = self.node(at).line;
         let line = &seen.lines[slot];
-        loop {
-            let first = first_lane(line, &masks[depth], seen.front)?;
-            let (class, place) = (first.class, first.first);
-            let need = &seen.classes.get(class).need;
-            let Some(refusal) = self.refusal(at, band, need, seen.free) else {
-                return Some(Chosen { line: slot, class, place });
-            };
-            self.close(at, band, class, refusal, seen, masks, depth);
+        let first = first_lane(line, &masks[depth], seen.front)?;
+        if let Some(refusal) = self.refusal(at, band, &seen.classes.get(first.class).need, seen.free)
+        {
+            self.close(at, band, first.class, refusal, seen, masks, depth);
+            // Where one does not fit, many do not: all are tried before the first is sought.
+            for lane in line.lanes.iter().filter(|lane| !lane.hopeless) {
+                if masks[depth].has(lane.class)
+                    && let need = &seen.classes.get(lane.class).need
+                    && let Some(refusal) = self.refusal(at, band, need, seen.free)
+                {
+                    self.close(at, band, lane.class, refusal, seen, masks, depth);
+                }
+            }
         }
+        let first = first_lane(line, &masks[depth], seen.front)?;
+        Some(Chosen { line: slot, class: first.class, place: first.first })
     }
 
     fn refusal(&self, at: u32, band: Band, need: &Need, free: &Amounts) -> Option<Refusal> {

@@ -1,80 +1,115 @@
-//! What everybody is entitled to, from the root down.
+//! What everybody is entitled to: computed from the root down, where and when a search
+//! comes by.
 
-use super::super::amounts::{Amounts, Axis};
-use super::super::entitle::{Claim, divide};
-use super::super::slab::NONE;
+use super::super::amounts::{Amounts, Axis, Bounds};
+use super::super::entitle::{Claim, Level, divide};
 use super::{Band, Node, ROOT, Tree};
 
+/// Entitlements are whole multiples of this part of the capacity, as a power of two, so
+/// that not each pod that comes or goes changes everybody's by a trifle.
+const GRAIN: u32 = 20;
+
+/// What is known of a division.
+#[derive(Debug, Default)]
+pub(super) enum Division {
+    /// All of it.
+    Known,
+    /// One child may claim something else.
+    But(u32),
+    /// Nothing.
+    #[default]
+    Unknown,
+}
+
+/// Who claimed what of one resource, and what became of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Part {
+    axis: Axis,
+    level: Level,
+}
+
 impl Tree {
-    /// Computes again what may have changed. `whole` is what there is for all queues;
-    /// what there is none of nobody is entitled to, and nobody is held to it.
-    pub(in super::super) fn divide(&mut self, whole: &Amounts) {
-        if !std::mem::take(&mut self.divided) {
+    /// Takes in what there is for all queues. What there is none of nobody is entitled to,
+    /// and nobody is held to it.
+    pub(in super::super) fn set_whole(&mut self, whole: Amounts) {
+        if whole == self.whole {
             return;
         }
-        let mut any = false;
-        // Parents come before their children.
-        for at in 0..self.nodes.len() {
-            let at = u32::try_from(at).unwrap_or(NONE);
-            if std::mem::take(&mut self.node_mut(at).is_divided) && !self.node(at).is_line() {
-                any |= self.divide_at(at, whole);
-            }
+        let are = |amounts: &Amounts| amounts.iter().map(|(_, all)| all > 0).collect::<Vec<_>>();
+        if are(&whole) != are(&self.whole) {
+            self.nodes.iter_mut().for_each(|node| node.entitled = Bounds::default());
+            self.nodes.iter_mut().for_each(|node| node.undivide(Division::Unknown));
         }
-        if any {
-            self.look_again();
-        }
-    }
-
-    fn divide_at(&mut self, at: u32, whole: &Amounts) -> bool {
-        let children = std::mem::take(&mut self.node_mut(at).children);
-        let mut changed = false;
-        for (axis, all) in whole.iter().filter(|&(axis, all)| all > 0 && Node::is_shared(axis)) {
-            let mine = if at == ROOT { all } else { self.node(at).entitled.get(axis) };
-            changed |= self.divide_axis(&children, axis, mine);
-        }
-        self.node_mut(at).children = children;
-        if changed {
-            self.unclose_entitled(at);
-        }
-        changed
-    }
-
-    fn divide_axis(&mut self, children: &[u32], axis: Axis, mine: i128) -> bool {
-        let claims: Vec<Claim> =
-            children.iter().map(|&child| self.node(child).claim(axis)).collect();
-        let level = divide(mine, &claims);
-        let mut changed = false;
-        for (&child, claim) in children.iter().zip(claims) {
-            let gets = level.gives(claim);
-            let node = self.node_mut(child);
-            if node.entitled.get(axis) != gets {
-                node.entitled.set(axis, gets);
-                node.is_divided = true;
-                node.closed[Band::Entitled as usize].clear();
-                changed = true;
-            }
-        }
-        changed
-    }
-
-    fn unclose_entitled(&mut self, from: u32) {
-        let mut at = from;
-        while at != NONE {
-            let node = self.node_mut(at);
-            node.closed[Band::Entitled as usize].clear();
-            at = node.parent;
-        }
-    }
-
-    /// Nothing of what was said of entitlements holds when a resource has come or gone.
-    pub(in super::super) fn divide_all(&mut self) {
-        self.divided = true;
-        for node in &mut self.nodes {
-            node.is_divided = true;
-            node.entitled = super::Bounds::default();
-            node.closed[Band::Entitled as usize].clear();
-        }
+        self.whole = whole;
+        self.node_mut(ROOT).undivide(Division::Unknown);
         self.look_again();
+    }
+
+    /// Computes what the children of a node are entitled to, unless that is known.
+    pub(super) fn divide(&mut self, at: u32) {
+        let node = self.node_mut(at);
+        match std::mem::replace(&mut node.division, Division::Known) {
+            Division::Known => {}
+            Division::But(child) if self.adjust(at, child) => {}
+            _ => self.divide_all(at),
+        }
+    }
+
+    /// Lets one child claim something else, if nobody else gets anything else by that.
+    fn adjust(&mut self, at: u32, child: u32) -> bool {
+        let mut parts = std::mem::take(&mut self.node_mut(at).parts);
+        let node = self.node(child);
+        let same = parts.iter_mut().enumerate().all(|(index, part)| {
+            let before = node.claims.get(index).copied().unwrap_or_default();
+            let kept = part.level.keeps(before, node.claim(part.axis));
+            part.level = kept.unwrap_or(part.level);
+            kept.is_some()
+        });
+        if same {
+            for (index, part) in parts.iter().enumerate() {
+                let claim = self.node(child).claim(part.axis);
+                self.entitle(child, index, *part, claim);
+            }
+        }
+        self.node_mut(at).parts = parts;
+        same
+    }
+
+    fn divide_all(&mut self, at: u32) {
+        let children = std::mem::take(&mut self.node_mut(at).children);
+        let before = std::mem::take(&mut self.node_mut(at).parts);
+        let axes = self.whole.iter().filter(|&(axis, all)| all > 0 && Node::is_shared(axis));
+        let axes: Vec<(Axis, i128)> = axes.collect();
+        let mut parts = Vec::with_capacity(axes.len());
+        let mut claims = Vec::with_capacity(children.len());
+        for (index, (axis, all)) in axes.into_iter().enumerate() {
+            let mine = if at == ROOT { all } else { self.node(at).entitled.get(axis) };
+            claims.clear();
+            claims.extend(children.iter().map(|&child| self.node(child).claim(axis)));
+            let last = before.get(index).map(|part| part.level);
+            let part = Part { axis, level: divide(mine, &claims, last) };
+            for (&child, &claim) in children.iter().zip(&claims) {
+                self.entitle(child, index, part, claim);
+            }
+            parts.push(part);
+        }
+        let node = self.node_mut(at);
+        (node.parts, node.children) = (parts, children);
+    }
+
+    fn entitle(&mut self, child: u32, index: usize, part: Part, claim: Claim) {
+        let grain = (self.whole.get(part.axis) >> GRAIN).max(1);
+        let gets = part.level.gives(claim);
+        let gets = gets - gets.rem_euclid(grain);
+        let node = self.node_mut(child);
+        if index >= node.claims.len() {
+            node.claims.resize(index + 1, Claim::default());
+        }
+        node.claims[index] = claim;
+        if node.entitled.get(part.axis) != gets {
+            node.entitled.set(part.axis, gets);
+            node.undivide(Division::Unknown);
+        }
     }
 }
 
@@ -84,5 +119,15 @@ impl Node {
         let cap = demand.min(self.limit.get(axis)).max(0);
         let given = if self.given.has(axis) { self.given.get(axis) } else { 0 };
         Claim { weight: self.weight.max(1), floor: cap.min(given), cap }
+    }
+
+    /// What its children are entitled to may be more than it was.
+    pub(super) fn undivide(&mut self, known: Division) {
+        self.division = match (&self.division, known) {
+            (Division::Known, known) => known,
+            (&Division::But(one), Division::But(other)) if one == other => Division::But(one),
+            _ => Division::Unknown,
+        };
+        self.closed[Band::Entitled as usize].clear();
     }
 }
