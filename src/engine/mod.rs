@@ -31,6 +31,8 @@ mod tree;
 mod world;
 
 #[cfg(test)]
+mod reference;
+#[cfg(test)]
 mod tests;
 
 pub use decide::Decision;

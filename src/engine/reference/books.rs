@@ -1,0 +1,136 @@
+//! What is charged to whom.
+
+use std::collections::BTreeSet;
+
+use super::super::event::NodeConfig;
+use super::super::model::{Assignment, GroupId, PodState, QueueId, ResourceId, Vector};
+use super::{Amounts, Pod, Reference, Release, Spot};
+
+/// What there is, and what of it is charged.
+#[derive(Debug, Default)]
+pub(in super::super) struct Books {
+    pub(in super::super) capacity: Vector,
+    /// Charges that take from the capacity.
+    pub(in super::super) load: Vector,
+    /// Those of the load that no queue of the tree pays for.
+    pub(in super::super) stray: Vector,
+    pub(in super::super) usage: Amounts,
+}
+
+impl Books {
+    pub(super) fn used(&self, spot: Spot, resource: ResourceId) -> i128 {
+        self.usage.get(&spot).map_or(0, |usage| usage.get(resource))
+    }
+
+    pub(super) fn uses_anything(&self, spot: Spot) -> bool {
+        self.usage.get(&spot).is_some_and(|usage| usage.iter().any(|(_, used)| used != 0))
+    }
+}
+
+impl Reference {
+    pub(in super::super) fn books(&self) -> Books {
+        let mut books = Books { capacity: self.capacity(), ..Books::default() };
+        for pod in self.pods.values().filter(|pod| self.is_charged(pod)) {
+            let spots = self.payers(pod.config.group);
+            if self.takes_capacity(pod) {
+                books.load.add(&pod.config.cost);
+                if spots.is_empty() {
+                    books.stray.add(&pod.config.cost);
+                }
+            }
+            for spot in spots {
+                books.usage.entry(spot).or_default().add(&pod.config.cost);
+            }
+        }
+        let one = [(ResourceId::GROUPS, 1)].into_iter().collect();
+        for group in self.charged_groups() {
+            for spot in self.payers(group) {
+                books.usage.entry(spot).or_default().add(&one);
+            }
+        }
+        books
+    }
+
+    fn capacity(&self) -> Vector {
+        let mut capacity = Vector::default();
+        for (id, node) in self.nodes.iter().filter(|(_, node)| is_usable(node)) {
+            let foreign = self.foreign.get(id).cloned().unwrap_or_default();
+            let left = |(r, amount): (_, i128)| (r, (amount - foreign.get(r)).max(0));
+            capacity.add(&node.allocatable.iter().map(left).collect());
+        }
+        capacity
+    }
+
+    /// Whether a pod costs anything now.
+    pub(in super::super) fn is_charged(&self, pod: &Pod) -> bool {
+        let started = matches!(pod.release, Release::Sent | Release::Done);
+        started
+            && match pod.config.state {
+                PodState::Ended | PodState::Dropped => false,
+                PodState::Gated | PodState::Released { .. } => true,
+                PodState::Bound { node, terminating } => {
+                    let dead = self.nodes.get(&node).is_some_and(|node| !node.ready);
+                    !self.gone.contains(&node) && !(terminating && dead)
+                }
+            }
+    }
+
+    fn takes_capacity(&self, pod: &Pod) -> bool {
+        pod.config.node().is_none_or(|node| self.nodes.get(&node).is_some_and(is_usable))
+    }
+
+    pub(in super::super) fn charged_groups(&self) -> BTreeSet<GroupId> {
+        self.pods.values().filter(|pod| self.is_charged(pod)).map(|pod| pod.config.group).collect()
+    }
+
+    /// The queue that a group's charges go to, be it in the tree or not.
+    pub(super) fn payer(&self, group: GroupId) -> Option<QueueId> {
+        match self.groups.get(&group)?.config.queue {
+            Assignment::Queue(queue) | Assignment::Forbidden(queue, _) => Some(queue),
+            Assignment::Unresolved | Assignment::Unnamed => None,
+        }
+    }
+
+    /// All places that a group's charges count at; none where its queue is not in the tree.
+    fn payers(&self, group: GroupId) -> Vec<Spot> {
+        self.payer(group).map_or(Vec::new(), |queue| self.spots(queue))
+    }
+
+    /// The line of a queue, the queue itself, and those above it; none out of the tree.
+    pub(super) fn spots(&self, queue: QueueId) -> Vec<Spot> {
+        let Some(path) = self.path(queue) else { return Vec::new() };
+        [Spot::Line(queue)].into_iter().chain(path.into_iter().map(Spot::Queue)).collect()
+    }
+
+    /// The queue itself and those above it, up to the root; none out of the tree.
+    pub(in super::super) fn path(&self, queue: QueueId) -> Option<Vec<QueueId>> {
+        let mut path = Vec::new();
+        let mut next = Some(queue);
+        while let Some(id) = next {
+            let config = self.queues.get(&id).filter(|config| !config.malformed)?;
+            if path.contains(&id) {
+                return None;
+            }
+            path.push(id);
+            next = config.parent;
+        }
+        Some(path)
+    }
+
+    /// Whether a queue is in the tree and not stopped.
+    pub(in super::super) fn is_open(&self, queue: QueueId) -> bool {
+        self.path(queue).is_some_and(|path| path.iter().all(|id| !self.queues[id].hold))
+    }
+
+    /// The children of a queue, or those of the root.
+    pub(super) fn children(&self, above: Option<QueueId>) -> Vec<Spot> {
+        let line = above.map(Spot::Line);
+        let below = self.queues.iter().filter(|(_, queue)| queue.parent == above);
+        let below = below.filter(|&(&id, _)| self.path(id).is_some());
+        line.into_iter().chain(below.map(|(&id, _)| Spot::Queue(id))).collect()
+    }
+}
+
+fn is_usable(node: &NodeConfig) -> bool {
+    node.ready && node.schedulable
+}

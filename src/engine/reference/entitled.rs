@@ -1,0 +1,109 @@
+//! What each place is given, limited to, demands, and is entitled to.
+
+use super::super::model::{Assignment, QueueId, ResourceId, Vector};
+use super::books::Books;
+use super::water::{Claim, fill};
+use super::{Amounts, Reference, Spot};
+
+impl Reference {
+    /// What every place is entitled to, of each resource that there is.
+    pub(super) fn entitled(&self) -> Amounts {
+        let books = self.books();
+        let demand = self.demand(&books);
+        let mut entitled = Amounts::new();
+        for (resource, capacity) in books.capacity.iter().filter(|&(_, amount)| amount > 0) {
+            let most = (capacity - books.stray.get(resource)).max(0);
+            self.share_out(None, resource, most, &demand, &mut entitled);
+        }
+        entitled
+    }
+
+    fn share_out(
+        &self,
+        above: Option<QueueId>,
+        resource: ResourceId,
+        most: i128,
+        demand: &Amounts,
+        entitled: &mut Amounts,
+    ) {
+        let children = self.children(above);
+        let claim = |&spot| {
+            let demand = demand.get(&spot).map_or(0, |demand| demand.get(resource));
+            let cap = demand.min(self.limit(spot).mentioned(resource).unwrap_or(i128::MAX));
+            let floor = self.given(spot).get(resource).min(cap);
+            Claim { weight: self.weight(spot), floor, cap }
+        };
+        let claims: Vec<Claim> = children.iter().map(claim).collect();
+        for (spot, part) in children.into_iter().zip(fill(most, &claims)) {
+            entitled.entry(spot).or_default().set(resource, part);
+            if let Spot::Queue(queue) = spot {
+                self.share_out(Some(queue), resource, part, demand, entitled);
+            }
+        }
+    }
+
+    pub(super) fn weight(&self, spot: Spot) -> u32 {
+        match spot {
+            Spot::Line(_) => 1,
+            Spot::Queue(queue) => self.queues[&queue].weight.max(1),
+        }
+    }
+
+    /// What a place may use; unmentioned means any amount.
+    pub(in super::super) fn limit(&self, spot: Spot) -> Vector {
+        let Spot::Queue(queue) = spot else { return Vector::default() };
+        let queue = &self.queues[&queue];
+        let mut limit = queue.limit.clone();
+        let running = queue.max_running;
+        for (resource, most) in
+            [(ResourceId::PODS, running.pods), (ResourceId::GROUPS, running.groups)]
+        {
+            if let Some(most) = most.map(i128::from) {
+                limit.set(resource, limit.mentioned(resource).unwrap_or(most).min(most));
+            }
+        }
+        limit
+    }
+
+    /// What is a place's own; unmentioned where nobody said so.
+    pub(super) fn given(&self, spot: Spot) -> Vector {
+        let below = |queue| {
+            let mut sum = Vector::default();
+            for child in self.children(Some(queue)) {
+                if let Spot::Queue(_) = child {
+                    sum.add(&self.given(child));
+                }
+            }
+            sum
+        };
+        match spot {
+            Spot::Queue(queue) => {
+                let mut given = below(queue);
+                for (resource, amount) in self.queues[&queue].guaranteed.iter() {
+                    given.set(resource, amount);
+                }
+                given
+            }
+            Spot::Line(queue) => {
+                let (given, below) = (self.given(Spot::Queue(queue)), below(queue));
+                given.iter().map(|(r, amount)| (r, (amount - below.get(r)).max(0))).collect()
+            }
+        }
+    }
+
+    fn demand(&self, books: &Books) -> Amounts {
+        let mut demand = books.usage.clone();
+        for (&id, group) in &self.groups {
+            let Assignment::Queue(queue) = group.config.queue else { continue };
+            if !self.is_open(queue) {
+                continue;
+            }
+            for (.., pod) in self.waiting(id) {
+                for spot in self.spots(queue) {
+                    demand.entry(spot).or_default().add(&self.pods[&pod].config.cost);
+                }
+            }
+        }
+        demand
+    }
+}

@@ -1,0 +1,184 @@
+//! Who offers what, and in which line.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::model::{
+    Assignment, Gang, GroupId, Millis, Order, PodId, PodState, QueueId, ResourceId, Uid, Vector,
+};
+use super::{Pod, Reference, Release};
+
+/// How long no pod of a group may have arrived before all of it is known.
+const SETTLE: Millis = 2_000;
+
+/// Place of a waiting pod in its group: priority, age, uid.
+type Turn = (Reverse<i32>, Millis, PodId);
+
+/// Place of a group in its queue's line.
+type Place = (Reverse<bool>, Reverse<i32>, Millis, Uid, GroupId);
+
+/// Pods of one group that start together or not at all.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Offer {
+    pub(in super::super) group: GroupId,
+    pub(in super::super) queue: QueueId,
+    /// In turn.
+    pub(in super::super) pods: Vec<PodId>,
+    pub(in super::super) need: Vector,
+    /// It is of a gang that was cut.
+    pub(super) completes: bool,
+    pub(super) preemptible: bool,
+    place: Place,
+    turn: Turn,
+}
+
+impl Offer {
+    /// The age of its group and the uid of its root.
+    pub(super) fn head(&self) -> (Millis, Uid) {
+        (self.place.2, self.place.3)
+    }
+
+    /// The resources it needs any of, and how much.
+    pub(super) fn needs(&self) -> impl Iterator<Item = (ResourceId, i128)> + '_ {
+        self.need.iter().filter(|&(_, need)| need > 0)
+    }
+}
+
+impl Reference {
+    /// The offers of each queue that may be chosen once they fit, in line.
+    pub(in super::super) fn lines(&self) -> BTreeMap<QueueId, Vec<Offer>> {
+        let mut lines = BTreeMap::<_, Vec<Offer>>::new();
+        for &id in self.groups.keys() {
+            for offer in self.offers(id).into_iter().filter(|offer| !self.is_hopeless(offer)) {
+                lines.entry(offer.queue).or_default().push(offer);
+            }
+        }
+        for (queue, line) in &mut lines {
+            line.sort_by_key(|offer| (offer.place, offer.turn));
+            if self.queues[queue].order == Order::Strict {
+                line.truncate(1);
+            }
+        }
+        lines
+    }
+
+    fn offers(&self, id: GroupId) -> Vec<Offer> {
+        let Some(queue) = self.may_offer(id) else { return Vec::new() };
+        let waiting = self.waiting(id);
+        let due = |turn: &&Turn| self.pods[&turn.2].retry_at.is_none_or(|at| at <= self.now);
+        let due: Vec<Turn> = waiting.iter().filter(due).copied().collect();
+        match self.together(id) {
+            Some(count) if due.len() < count => Vec::new(),
+            Some(count) => vec![self.offer(id, queue, &due[..count])],
+            None => {
+                let mut seen = BTreeSet::new();
+                let first = |turn: &&Turn| seen.insert(&self.pods[&turn.2].config.cost);
+                due.iter().filter(first).map(|turn| self.offer(id, queue, &[*turn])).collect()
+            }
+        }
+    }
+
+    /// The queue of a group of which something waits, unless it is parked.
+    fn may_offer(&self, id: GroupId) -> Option<QueueId> {
+        let group = &self.groups[&id];
+        let Assignment::Queue(queue) = group.config.queue else { return None };
+        let cluster = group.config.cluster;
+        let settled = group.config.gang != Gang::All
+            || self.has_begun(id)
+            || group.arrived.saturating_add(SETTLE) <= self.now;
+        let may = self.is_open(queue)
+            && self.synced.contains(&cluster)
+            && !self.paused.contains(&cluster)
+            && settled
+            && self.is_alone(id, queue)
+            && !self.waiting(id).is_empty();
+        may.then_some(queue)
+    }
+
+    /// Whether no other group of its singleton key is charged in its queue.
+    fn is_alone(&self, id: GroupId, queue: QueueId) -> bool {
+        let Some(key) = self.groups[&id].config.singleton else { return true };
+        self.charged_groups().iter().all(|other| {
+            *other == id
+                || self.groups[other].config.singleton != Some(key)
+                || self.payer(*other) != Some(queue)
+        })
+    }
+
+    /// How many pods start together; none when each pod starts on its own.
+    fn together(&self, id: GroupId) -> Option<usize> {
+        match self.groups[&id].config.gang {
+            _ if self.has_begun(id) => None,
+            Gang::Units => None,
+            Gang::AtLeast(need) => Some(usize::try_from(need).unwrap().max(1)),
+            Gang::All => Some(self.waiting(id).len()),
+        }
+    }
+
+    fn offer(&self, group: GroupId, queue: QueueId, turns: &[Turn]) -> Offer {
+        let pods: Vec<PodId> = turns.iter().map(|turn| turn.2).collect();
+        let mut need = Vector::default();
+        pods.iter().for_each(|pod| need.add(&self.pods[pod].config.cost));
+        if !self.charged_groups().contains(&group) {
+            need.add(&[(ResourceId::GROUPS, 1)].into_iter().collect());
+        }
+        let completes = self.is_cut(group);
+        let preemptible = !self.groups[&group].config.non_preemptible;
+        let (place, turn) = (self.place(group), turns[0]);
+        Offer { group, queue, pods, need, completes, preemptible, place, turn }
+    }
+
+    /// All pods that wait count for the place, also those that are not to be tried yet.
+    fn place(&self, id: GroupId) -> Place {
+        let waiting = self.waiting(id);
+        let (priority, ..) = waiting[0];
+        let oldest = waiting.iter().map(|&(_, created, _)| created).min().unwrap();
+        (Reverse(self.is_cut(id)), priority, oldest, self.groups[&id].config.root, id)
+    }
+
+    /// Whether an offer can never start as things are, whatever else ends.
+    fn is_hopeless(&self, offer: &Offer) -> bool {
+        let beyond_limit = |spot| {
+            let limit = self.limit(spot);
+            offer.needs().any(|(r, need)| limit.mentioned(r).is_some_and(|most| need > most))
+        };
+        let beyond_nodes = |pod| {
+            let cost = &self.pods[pod].config.cost;
+            !self.nodes.is_empty() && !self.nodes.values().any(|node| cost.fits(&node.allocatable))
+        };
+        self.spots(offer.queue).into_iter().any(beyond_limit) || offer.pods.iter().any(beyond_nodes)
+    }
+
+    /// Pods of a group that wait, in turn.
+    pub(in super::super) fn waiting(&self, id: GroupId) -> Vec<Turn> {
+        let waits = self.pods.iter().filter(|(_, pod)| pod.config.group == id && pod.waits());
+        let mut turns: Vec<Turn> = waits
+            .map(|(&id, pod)| (Reverse(pod.config.priority), pod.config.created, id))
+            .collect();
+        turns.sort_unstable();
+        turns
+    }
+
+    pub(in super::super) fn has_begun(&self, id: GroupId) -> bool {
+        self.started(id) > 0
+    }
+
+    fn is_cut(&self, id: GroupId) -> bool {
+        let Gang::AtLeast(need) = self.groups[&id].config.gang else { return false };
+        (1..usize::try_from(need).unwrap()).contains(&self.started(id))
+    }
+
+    fn started(&self, id: GroupId) -> usize {
+        self.pods.values().filter(|pod| pod.config.group == id && pod.has_started()).count()
+    }
+}
+
+impl Pod {
+    pub(in super::super) fn waits(&self) -> bool {
+        self.config.state == PodState::Gated && self.release == Release::None
+    }
+
+    pub(in super::super) fn has_started(&self) -> bool {
+        matches!(self.release, Release::Sent | Release::Done)
+    }
+}

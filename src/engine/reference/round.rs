@@ -1,0 +1,139 @@
+//! One choice.
+
+use std::collections::BTreeMap;
+
+use super::super::model::{Millis, QueueId, ResourceId, Uid};
+use super::books::Books;
+use super::offers::Offer;
+use super::{Amounts, Reference, Spot};
+
+/// By what right an offer may start, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Band {
+    Completing,
+    Guaranteed,
+    Entitled,
+    Borrowing,
+}
+
+const BANDS: [Band; 4] = [Band::Completing, Band::Guaranteed, Band::Entitled, Band::Borrowing];
+
+/// The state of things when a choice is made.
+pub(super) struct Round<'a> {
+    of: &'a Reference,
+    entitled: &'a Amounts,
+    books: Books,
+    lines: BTreeMap<QueueId, Vec<Offer>>,
+}
+
+impl<'a> Round<'a> {
+    pub(super) fn new(of: &'a Reference, entitled: &'a Amounts) -> Self {
+        Self { of, entitled, books: of.books(), lines: of.lines() }
+    }
+
+    /// What starts next.
+    pub(super) fn choose(&self) -> Option<Offer> {
+        BANDS.into_iter().find_map(|band| {
+            let offers = self.lines.values().flatten();
+            let in_band: Vec<&Offer> =
+                offers.filter(|offer| self.fits(offer) && self.is_in(band, offer)).collect();
+            self.pick(None, &in_band).cloned()
+        })
+    }
+
+    /// Goes down from a queue to the first offer of the child whose turn it is.
+    fn pick<'b>(&self, above: Option<QueueId>, offers: &[&'b Offer]) -> Option<&'b Offer> {
+        let mut children = self.of.children(above);
+        children.retain(|&child| offers.iter().any(|offer| self.path(offer).contains(&child)));
+        let next = children.into_iter().min_by_key(|&child| self.precedence(child))?;
+        match next {
+            Spot::Line(queue) => offers.iter().find(|offer| offer.queue == queue).copied(),
+            Spot::Queue(queue) => self.pick(Some(queue), offers),
+        }
+    }
+
+    /// Who goes before whom among siblings: smaller first.
+    fn precedence(&self, spot: Spot) -> (u64, Option<(Millis, Uid)>, Spot) {
+        (self.share(spot), self.head(spot), spot)
+    }
+
+    /// Of the offer that would come first here if every offer fitted.
+    fn head(&self, spot: Spot) -> Option<(Millis, Uid)> {
+        match spot {
+            Spot::Line(queue) => self.lines.get(&queue)?.first().map(Offer::head),
+            Spot::Queue(queue) => {
+                let children = self.of.children(Some(queue)).into_iter();
+                let heads = children.filter_map(|child| {
+                    let head = self.head(child)?;
+                    Some((self.share(child), head, child))
+                });
+                heads.min().map(|(_, head, _)| head)
+            }
+        }
+    }
+
+    /// The largest part that its usage is of the capacity, by weight, in steps of 2^-60.
+    fn share(&self, spot: Spot) -> u64 {
+        let weight = u128::from(self.of.weight(spot));
+        let part = |(resource, capacity): (ResourceId, i128)| {
+            let used = u128::try_from(self.books.used(spot, resource)).unwrap_or(0);
+            let whole = u128::try_from(capacity).ok().filter(|&whole| whole > 0)?;
+            let part = used.checked_mul(1 << 60).map(|used| used / (whole * weight));
+            Some(part.and_then(|part| u64::try_from(part).ok()).unwrap_or(u64::MAX))
+        };
+        self.books.capacity.iter().filter_map(part).max().unwrap_or(0)
+    }
+
+    fn path(&self, offer: &Offer) -> Vec<Spot> {
+        self.of.spots(offer.queue)
+    }
+
+    fn fits(&self, offer: &Offer) -> bool {
+        let free = |r| self.books.capacity.get(r) - self.books.load.get(r);
+        let is_free = offer.needs().all(|(r, need)| r == ResourceId::GROUPS || need <= free(r));
+        let is_within = |spot| {
+            let limit = self.of.limit(spot);
+            self.stays_within(offer, spot, |r| limit.mentioned(r))
+        };
+        is_free && self.path(offer).into_iter().all(is_within)
+    }
+
+    fn is_in(&self, band: Band, offer: &Offer) -> bool {
+        match band {
+            Band::Completing => offer.completes,
+            Band::Guaranteed => self.is_guaranteed(offer),
+            Band::Entitled => offer.preemptible && self.is_entitled(offer),
+            Band::Borrowing => offer.preemptible,
+        }
+    }
+
+    fn is_guaranteed(&self, offer: &Offer) -> bool {
+        let line = self.of.given(Spot::Line(offer.queue));
+        let is_given = offer.needs().any(|(r, _)| line.mentioned(r).is_some());
+        let is_within = |spot| {
+            let given = self.of.given(spot);
+            self.stays_within(offer, spot, |r| given.mentioned(r))
+        };
+        is_given && self.path(offer).into_iter().all(is_within)
+    }
+
+    fn is_entitled(&self, offer: &Offer) -> bool {
+        self.path(offer).into_iter().all(|spot| {
+            let entitled = self.entitled.get(&spot);
+            !self.books.uses_anything(spot)
+                || self.stays_within(offer, spot, |r| entitled?.mentioned(r))
+        })
+    }
+
+    /// Whether usage and need are within `most` for each resource needed that it knows.
+    fn stays_within(
+        &self,
+        offer: &Offer,
+        spot: Spot,
+        most: impl Fn(ResourceId) -> Option<i128>,
+    ) -> bool {
+        offer
+            .needs()
+            .all(|(r, need)| most(r).is_none_or(|most| self.books.used(spot, r) + need <= most))
+    }
+}

@@ -1,0 +1,111 @@
+//! What was told is kept.
+
+use super::super::event::{Event, GroupConfig, Outcome, PodConfig};
+use super::super::model::{
+    Assignment, ClusterId, Gang, GroupId, Millis, NodeId, PodId, PodState, Uid,
+};
+use super::{Group, Pod, Reference, Release};
+
+impl Reference {
+    /// Keeps one event that happened at `now`.
+    pub(in super::super) fn apply(&mut self, now: Millis, event: Event) {
+        self.now = self.now.max(now);
+        match event {
+            Event::QueueChanged(id, config) => drop(self.queues.insert(id, config)),
+            Event::QueueRemoved(id) => drop(self.queues.remove(&id)),
+            Event::NodeChanged(id, config) => {
+                self.nodes.insert(id, config);
+                self.gone.remove(&id);
+            }
+            Event::NodeRemoved(id) => {
+                self.nodes.remove(&id);
+                self.foreign.remove(&id);
+                self.gone.insert(id);
+            }
+            Event::ForeignChanged(id, amounts) => drop(self.foreign.insert(id, amounts)),
+            Event::GroupChanged(id, config) => self.group_changed(id, config),
+            Event::PodChanged(id, config) => self.pod_changed(id, config),
+            Event::PodRemoved(id) => {
+                if let Some(pod) = self.pods.remove(&id) {
+                    self.forget_if_empty(pod.config.group);
+                }
+            }
+            Event::Outcome(id, outcome) => self.outcome(id, &outcome),
+            Event::Synced(cluster) => drop(self.synced.insert(cluster)),
+            Event::Paused(cluster, _) => drop(self.paused.insert(cluster)),
+            Event::Resumed(cluster) => drop(self.paused.remove(&cluster)),
+        }
+        self.forget_nodes();
+    }
+
+    /// Moves time on; true when something may start.
+    pub(in super::super) fn tick(&mut self, now: Millis) -> bool {
+        self.now = self.now.max(now);
+        !self.clone().decide(1).is_empty()
+    }
+
+    fn group_changed(&mut self, id: GroupId, config: GroupConfig) {
+        let group = Group { config: config.clone(), arrived: 0 };
+        self.groups.entry(id).or_insert(group).config = config;
+    }
+
+    fn pod_changed(&mut self, id: PodId, config: PodConfig) {
+        let (group, state) = (config.group, config.state);
+        let before = self.pods.get(&id).map(|pod| pod.config.group);
+        let pod = self.pods.entry(id).or_insert_with(|| Pod {
+            config: config.clone(),
+            release: Release::None,
+            retry_at: None,
+        });
+        pod.config = config;
+        if !matches!(state, PodState::Gated | PodState::Dropped) {
+            pod.release = Release::Done;
+        }
+        if before != Some(group) {
+            let entered = self.groups.entry(group).or_insert_with(Group::unannounced);
+            entered.arrived = entered.arrived.max(self.now);
+            before.into_iter().for_each(|left| self.forget_if_empty(left));
+        }
+    }
+
+    fn outcome(&mut self, id: PodId, outcome: &Outcome) {
+        let Some(pod) = self.pods.get_mut(&id) else { return };
+        match outcome {
+            Outcome::Released => pod.release = Release::Done,
+            Outcome::Gone => pod.release = Release::Gone,
+            // Only a release that is under way can be refused.
+            Outcome::Refused { retry_at } if pod.release == Release::Sent => {
+                (pod.release, pod.retry_at) = (Release::None, Some(*retry_at));
+            }
+            Outcome::Refused { .. } => {}
+        }
+    }
+
+    /// A group is forgotten with its last pod.
+    fn forget_if_empty(&mut self, group: GroupId) {
+        if self.pods.values().all(|pod| pod.config.group != group) {
+            self.groups.remove(&group);
+        }
+    }
+
+    /// That a node is gone is forgotten with the last pod on it.
+    fn forget_nodes(&mut self) {
+        let on = |id: &NodeId| self.pods.values().any(|pod| pod.config.node() == Some(*id));
+        self.gone.retain(on);
+    }
+}
+
+impl Group {
+    /// A pod told before its group waits for it.
+    fn unannounced() -> Self {
+        let config = GroupConfig {
+            cluster: ClusterId::default(),
+            root: Uid::default(),
+            queue: Assignment::Unresolved,
+            gang: Gang::Units,
+            singleton: None,
+            non_preemptible: false,
+        };
+        Self { config, arrived: 0 }
+    }
+}
