@@ -33,6 +33,8 @@ mod world;
 #[cfg(test)]
 mod reference;
 #[cfg(test)]
+mod sim;
+#[cfg(test)]
 mod tests;
 
 pub use decide::Decision;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::event::NodeConfig;
 use super::super::model::{Assignment, GroupId, PodState, QueueId, ResourceId, Vector};
-use super::{Amounts, Pod, Reference, Release, Spot};
+use super::{Amounts, Pod, Reference, Spot};
 
 /// What there is, and what of it is charged.
 #[derive(Debug, Default)]
@@ -63,16 +63,15 @@ impl Reference {
 
     /// Whether a pod costs anything now.
     pub(in super::super) fn is_charged(&self, pod: &Pod) -> bool {
-        let started = matches!(pod.release, Release::Sent | Release::Done);
-        started
-            && match pod.config.state {
-                PodState::Ended | PodState::Dropped => false,
-                PodState::Gated | PodState::Released { .. } => true,
-                PodState::Bound { node, terminating } => {
-                    let dead = self.nodes.get(&node).is_some_and(|node| !node.ready);
-                    !self.gone.contains(&node) && !(terminating && dead)
-                }
+        match pod.config.state {
+            _ if !pod.has_started() => false,
+            PodState::Ended | PodState::Dropped => false,
+            PodState::Gated | PodState::Released { .. } => true,
+            PodState::Bound { node, terminating } => {
+                let is_dead = self.nodes.get(&node).is_some_and(|node| !node.ready);
+                !self.gone.contains(&node) && (!terminating || !is_dead)
             }
+        }
     }
 
     fn takes_capacity(&self, pod: &Pod) -> bool {

@@ -118,7 +118,9 @@ impl Reference {
     fn offer(&self, group: GroupId, queue: QueueId, turns: &[Turn]) -> Offer {
         let pods: Vec<PodId> = turns.iter().map(|turn| turn.2).collect();
         let mut need = Vector::default();
-        pods.iter().for_each(|pod| need.add(&self.pods[pod].config.cost));
+        for pod in &pods {
+            need.add(&self.pods[pod].config.cost);
+        }
         if !self.charged_groups().contains(&group) {
             need.add(&[(ResourceId::GROUPS, 1)].into_iter().collect());
         }

@@ -64,7 +64,9 @@ impl Reference {
         if before != Some(group) {
             let entered = self.groups.entry(group).or_insert_with(Group::unannounced);
             entered.arrived = entered.arrived.max(self.now);
-            before.into_iter().for_each(|left| self.forget_if_empty(left));
+            if let Some(left) = before {
+                self.forget_if_empty(left);
+            }
         }
     }
 

@@ -1,0 +1,186 @@
+//! What is configured in a random world: queues, nodes, groups and what pods cost.
+
+use super::super::event::{GroupConfig, MaxRunning, NodeConfig, QueueConfig};
+use super::super::model::{
+    Assignment, ClusterId, Forbidden, Gang, Order, QueueId, ResourceId, SingletonId, Uid, Vector,
+};
+use super::random::Random;
+
+const GPU: ResourceId = ResourceId(9);
+const FPGA: ResourceId = ResourceId(10);
+/// Deepest queue below the root.
+const DEPTH: usize = 4;
+
+/// What differs from one random world to the next.
+#[derive(Clone, Debug)]
+pub(super) struct Shape {
+    /// What there is beside pods.
+    resources: Vec<ResourceId>,
+    /// What a pod may cost.
+    costs: Vec<Vector>,
+    /// Of how many amounts one is, in each resource.
+    unit: i128,
+    queues: Vec<QueueId>,
+    clusters: u16,
+    /// Most that a queue lists: guarantees, limits and such.
+    dense: u32,
+    /// Whether something is odd: unknown queues, cycles, weight 0.
+    odd: bool,
+}
+
+impl Shape {
+    pub(super) fn random(random: &mut Random) -> Self {
+        let mut resources = vec![ResourceId::CPU];
+        for resource in [ResourceId::MEMORY, GPU, FPGA] {
+            if random.one_in(2) {
+                resources.push(resource);
+            }
+        }
+        let mut shape = Self {
+            resources,
+            costs: Vec::new(),
+            unit: if random.one_in(8) { 1 << 40 } else { 1 },
+            queues: (1..=random.within(1, 9)).map(QueueId).collect(),
+            clusters: if random.one_in(3) { 2 } else { 1 },
+            dense: random.within(1, 4),
+            odd: random.one_in(2),
+        };
+        shape.costs = (0..random.within(1, 4)).map(|_| shape.new_cost(random)).collect();
+        shape
+    }
+
+    fn new_cost(&self, random: &mut Random) -> Vector {
+        let mut cost = Vector::default();
+        for &resource in &self.resources {
+            if resource == ResourceId::CPU || random.one_in(2) {
+                cost.set(resource, self.amount(random, 3));
+            }
+        }
+        if !(self.odd && random.one_in(8)) {
+            cost.set(ResourceId::PODS, 1);
+        }
+        cost
+    }
+
+    fn amount(&self, random: &mut Random, most: u32) -> i128 {
+        i128::from(random.within(0, most)) * self.unit
+    }
+
+    pub(super) fn cost(&self, random: &mut Random) -> Vector {
+        if self.odd && random.one_in(12) {
+            return self.new_cost(random);
+        }
+        random.pick(&self.costs).unwrap_or_default()
+    }
+
+    pub(super) fn cluster(&self, random: &mut Random) -> ClusterId {
+        ClusterId(u16::try_from(random.below(u32::from(self.clusters))).unwrap_or(0))
+    }
+
+    pub(super) fn clusters(&self) -> impl Iterator<Item = ClusterId> + use<> {
+        (0..self.clusters).map(ClusterId)
+    }
+
+    pub(super) fn queues(&self) -> &[QueueId] {
+        &self.queues
+    }
+
+    pub(super) fn queue(&self, random: &mut Random) -> QueueId {
+        random.pick(&self.queues).unwrap_or_default()
+    }
+
+    /// Listed amounts of some resources, or of none.
+    fn listed(&self, random: &mut Random, most: u32) -> Vector {
+        let mut listed = Vector::default();
+        if random.below(5) >= self.dense {
+            return listed;
+        }
+        for &resource in &self.resources {
+            if random.one_in(2) {
+                listed.set(resource, self.amount(random, most));
+            }
+        }
+        if random.one_in(4) {
+            listed.set(ResourceId::PODS, i128::from(random.within(0, most)));
+        }
+        listed
+    }
+
+    pub(super) fn queue_config(&self, random: &mut Random, id: QueueId) -> QueueConfig {
+        let running = |random: &mut Random, most| {
+            let least = u32::from(!random.one_in(8));
+            (random.below(6) < self.dense / 2).then(|| u64::from(random.within(least, most)))
+        };
+        QueueConfig {
+            parent: self.parent(random, id),
+            weight: if self.odd && random.one_in(30) { 0 } else { random.within(1, 4) },
+            guaranteed: self.listed(random, 6),
+            limit: self.listed(random, 9),
+            order: if random.one_in(3) { Order::Strict } else { Order::BestEffort },
+            hold: random.one_in(15),
+            malformed: random.one_in(30),
+            max_pending: random.one_in(4).then(|| u64::from(random.within(1, 5))),
+            max_running: MaxRunning { groups: running(random, 3), pods: running(random, 7) },
+        }
+    }
+
+    /// A queue of a smaller id, not too deep; now and then one that makes no sense.
+    fn parent(&self, random: &mut Random, id: QueueId) -> Option<QueueId> {
+        if self.odd && random.one_in(20) {
+            return Some(QueueId(random.within(1, 12)));
+        }
+        let depth = u32::try_from(DEPTH).unwrap_or(u32::MAX);
+        (id.0 % depth != 1 && !random.one_in(4)).then(|| {
+            let least = (id.0 - 1) / depth * depth + 1;
+            QueueId(random.within(least, id.0.max(least + 1) - 1))
+        })
+    }
+
+    pub(super) fn node_config(&self, random: &mut Random) -> NodeConfig {
+        let mut allocatable = Vector::default();
+        for &resource in &self.resources {
+            if !random.one_in(4) {
+                allocatable.set(resource, self.amount(random, 9));
+            }
+        }
+        let pods = if random.one_in(3) { random.within(1, 5) } else { 110 };
+        allocatable.set(ResourceId::PODS, i128::from(pods));
+        NodeConfig {
+            cluster: self.cluster(random),
+            allocatable,
+            ready: !random.one_in(8),
+            schedulable: !random.one_in(8),
+        }
+    }
+
+    pub(super) fn foreign(&self, random: &mut Random) -> Vector {
+        self.listed(random, 4)
+    }
+
+    pub(super) fn group_config(&self, random: &mut Random) -> GroupConfig {
+        let queue = self.queue(random);
+        let gang = match random.below(8) {
+            0 => Gang::All,
+            1..=3 => {
+                let least = u32::from(!random.one_in(4));
+                Gang::AtLeast(random.within(least, 4))
+            }
+            _ => Gang::Units,
+        };
+        let forbidden = random.pick(&[Forbidden::Namespace, Forbidden::PriorityClass]);
+        GroupConfig {
+            cluster: self.cluster(random),
+            root: Uid(u128::from(random.within(1, 6))),
+            queue: match random.below(20) {
+                0 => Assignment::Unresolved,
+                1 => Assignment::Unnamed,
+                2 => Assignment::Queue(QueueId(random.within(10, 12))),
+                3 => forbidden.map_or(Assignment::Unnamed, |why| Assignment::Forbidden(queue, why)),
+                _ => Assignment::Queue(queue),
+            },
+            gang,
+            singleton: random.one_in(5).then(|| SingletonId(random.within(1, 2))),
+            non_preemptible: random.one_in(6),
+        }
+    }
+}

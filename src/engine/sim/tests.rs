@@ -1,0 +1,74 @@
+//! The engine decides as the reference does, whatever happens.
+
+use super::*;
+
+/// Seeds that a run of the tests takes.
+const SEEDS: u64 = 300;
+
+/// `TIDEGATE_SEED` names one seed, `TIDEGATE_SEEDS` how many from it on.
+fn seeds() -> std::ops::Range<u64> {
+    #[expect(clippy::disallowed_methods, reason = "who runs the tests chooses the seeds")]
+    let number = |name| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let first = number("TIDEGATE_SEED");
+    let count = number("TIDEGATE_SEEDS").unwrap_or(if first.is_some() { 1 } else { SEEDS });
+    let first = first.unwrap_or(0);
+    first..first + count
+}
+
+#[test]
+#[ignore = "the engine follows the rule before this one"]
+fn the_engine_decides_as_the_reference_does() {
+    seeds().for_each(agrees::<Reference, Engine>);
+}
+
+#[test]
+fn the_reference_keeps_every_promise() {
+    for seed in seeds() {
+        let log = script::write(seed);
+        if let Err(panic) = catch_unwind(|| invariants::hold(&log)) {
+            eprintln!("again: TIDEGATE_SEED={seed} ./dev test --lib engine::sim");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn the_same_log_is_decided_the_same_twice() {
+    seeds().for_each(agrees::<Reference, Reference>);
+}
+
+/// Decides as the reference does, but never lets this pod go.
+#[derive(Default)]
+struct Unfair(Reference);
+
+impl Scheduler for Unfair {
+    fn apply(&mut self, now: Millis, event: Event) {
+        self.0.apply(now, event);
+    }
+
+    fn tick(&mut self, now: Millis) -> bool {
+        self.0.tick(now)
+    }
+
+    fn decide(&mut self, budget: usize) -> Vec<Decision> {
+        let mut decisions = self.0.decide(budget);
+        decisions.retain(|decision| decision.pod.0 % 50 != 7);
+        decisions
+    }
+}
+
+#[test]
+fn a_difference_is_found_and_cut_down_to_what_it_takes() {
+    let found = (0..300).find_map(|seed| {
+        let log = script::write(seed);
+        difference::<Reference, Unfair>(&log)?;
+        Some(shrink::shrink(log, |log| difference::<Reference, Unfair>(log).is_some()))
+    });
+    let log = found.unwrap();
+    let told = |wanted: fn(&Event) -> bool| {
+        log.iter().filter(|(_, step)| matches!(step, Step::Apply(event) if wanted(event))).count()
+    };
+    assert_eq!(told(|event| matches!(event, Event::PodChanged(..))), 1, "{}", text(&log));
+    assert_eq!(log.iter().filter(|(_, step)| matches!(step, Step::Decide(_))).count(), 1);
+    assert!(log.len() <= 6, "queue, node, group, pod, synced, decide: {}", text(&log));
+}
