@@ -108,13 +108,8 @@ impl Engine {
         }
         self.hold_key(chosen.line, begins, 1);
         self.look_at(slot);
-        while let Some(group) = self.todo.groups.pop() {
-            self.line_up(group);
-        }
         self.touch(chosen.line);
-        while let Some(line) = self.todo.lines.pop() {
-            self.refresh(line);
-        }
+        self.bring_up_to_date();
     }
 
     /// Charges an offer. What waited runs: nobody is entitled to anything else by that.

@@ -267,6 +267,14 @@ impl Group {
         )
     }
 
+    /// Slot of the line in which its waiting pods ask, or [`NONE`].
+    pub(super) fn asks_in(&self) -> u32 {
+        match self.config.queue {
+            Assignment::Queue(_) => self.line,
+            _ => NONE,
+        }
+    }
+
     /// A gang that was decided on and of which, by a restart or a refusal, not all that
     /// start together were let go: it holds room and may be unable to work.
     pub(super) fn is_cut(&self) -> bool {

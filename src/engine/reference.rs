@@ -33,8 +33,9 @@
 //!   out from the root down. At each place what it is entitled to is split among its children
 //!   as water fills vessels of different width: each gets level × weight, but at least its
 //!   floor (what it is given, as far as it demands that and its limit lets it) and at most its
-//!   cap (what it demands, as far as its limit lets it). Fractions are rounded down. Where the
-//!   floors are more than there is, they all shrink by the same factor; where the caps are
+//!   cap (what it demands, as far as its limit lets it). Each is rounded down to a multiple of
+//!   2^-20 of what there is for all, or to a whole unit if that is more: a trifle that comes
+//!   or goes does not change what everybody is entitled to. Where the floors are more than there is, they all shrink by the same factor; where the caps are
 //!   less, each gets its cap. It is worked out once for a call of `decide`: what is let go
 //!   moves from waiting to usage and changes no demand.
 //!
@@ -44,8 +45,8 @@
 //! has been sent or done, as far as that pod is still there, has **begun**.
 //!
 //! * A gang that has not begun offers as many pods as start together, the first in turn.
-//! * Units, and groups that have begun, offer one pod of each different cost, the first in
-//!   turn.
+//! * Units, groups that have begun, and gangs of one offer one pod of each different cost,
+//!   the first in turn; of the first 32 different costs, no more.
 //! * Pods that were refused and are to be tried again later are left out.
 //! * An offer **needs** the sum of its pods' costs, and one of `groups` when nothing of its
 //!   group is charged.

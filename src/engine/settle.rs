@@ -25,15 +25,10 @@ impl Engine {
             self.fleet.resize();
             self.judge_lanes();
         }
-        while let Some(slot) = self.todo.groups.pop() {
-            self.line_up(slot);
-        }
         if std::mem::take(&mut self.todo.capacity) {
             self.touch_all();
         }
-        while let Some(slot) = self.todo.lines.pop() {
-            self.refresh(slot);
-        }
+        self.bring_up_to_date();
         if std::mem::take(&mut self.todo.freed) {
             self.refit();
         }
@@ -41,6 +36,17 @@ impl Engine {
         whole.sub_all(&self.stray);
         whole.at_least_zero();
         self.tree.set_whole(whole);
+    }
+
+    /// Puts groups and lines where they belong after changes of their own.
+    pub(super) fn bring_up_to_date(&mut self) {
+        while let Some(slot) = self.todo.groups.pop() {
+            self.line_up(slot);
+        }
+        while let Some(slot) = self.todo.lines.pop() {
+            self.refresh(slot);
+        }
+        self.classes.sweep(&mut self.shapes);
     }
 
     /// A resource has an axis that had none: everything is added up again.
@@ -56,7 +62,7 @@ impl Engine {
         }
         let mut stray = super::amounts::Amounts::default();
         for (_, pod) in self.pods.iter() {
-            let line = self.groups[pod.group].line;
+            let line = self.groups[pod.group].asks_in();
             if pod.waits() && line != NONE {
                 self.lines[line].waiting.add(self.shapes.need(pod.shape));
             }
@@ -182,12 +188,11 @@ impl Engine {
         let standing = match (group.config.queue, group.place()) {
             (Assignment::Queue(_), Some(place)) => {
                 self.register_key(slot);
+                let wake = self.wakes(&self.groups[slot]);
+                self.alarms.extend(wake.map(|at| (at, slot)));
                 match self.offers(slot) {
-                    Ok(kinds) => Standing::Offers(place, self.hold_classes(kinds)),
-                    Err(until) => {
-                        self.alarms.extend(until.map(|until| (until, slot)));
-                        Standing::Parked(place)
-                    }
+                    Some(kinds) => Standing::Offers(place, self.hold_classes(kinds)),
+                    None => Standing::Parked(place),
                 }
             }
             _ => {
@@ -260,19 +265,23 @@ impl Engine {
         }
     }
 
-    /// What a group offers; `Err` when it has nothing to offer, and until when at the least
-    /// if that is known.
-    fn offers(&self, slot: u32) -> Result<Vec<Kind>, Option<Millis>> {
+    /// What a group offers, if it has anything to offer.
+    fn offers(&self, slot: u32) -> Option<Vec<Kind>> {
         let group = &self.groups[slot];
-        match self.parked(group) {
-            None => {}
-            Some(Reason::Settling { until }) => return Err(Some(until)),
-            Some(Reason::ReleaseRefused { retry_at }) => return Err(Some(retry_at)),
-            Some(_) => return Err(None),
+        if self.parked(group).is_some() {
+            return None;
         }
-        let together = group.together(self.now).map_err(|_| None)?;
-        let kinds = group.kinds(together, |turn| self.is_ready(turn));
-        if kinds.is_empty() { Err(self.earliest_retry(group)) } else { Ok(kinds) }
+        let together = group.together(self.now).ok()?;
+        Some(group.kinds(together, |turn| self.is_ready(turn))).filter(|kinds| !kinds.is_empty())
+    }
+
+    /// When a group has to be looked at again though nothing is told of it.
+    fn wakes(&self, group: &Group) -> Option<Millis> {
+        let settles = match group.together(self.now) {
+            Err(Reason::Settling { until }) => Some(until),
+            _ => None,
+        };
+        settles.into_iter().chain(self.earliest_retry(group)).min()
     }
 
     /// Why a group has nothing to offer now, apart from its queue.
@@ -358,7 +367,7 @@ impl Engine {
             Standing::Offers(place, offers) => {
                 for class in offers.iter() {
                     self.lines[line].remove(class, place);
-                    self.classes.release(&mut self.shapes, class);
+                    self.classes.release(class);
                 }
                 self.touch(line);
             }

@@ -126,6 +126,8 @@ pub(super) struct Class {
 pub(super) struct Classes {
     slab: Slab<Class>,
     by_kind: Directory<Kind>,
+    /// Those that nobody held for a moment at least.
+    left: Vec<ClassId>,
     /// Those that complete a gang.
     pub(super) completing: Mask,
     /// Those that may start outside what is guaranteed.
@@ -154,14 +156,24 @@ impl Classes {
         (id, true)
     }
 
-    pub(super) fn release(&mut self, shapes: &mut Shapes, id: ClassId) {
+    pub(super) fn release(&mut self, id: ClassId) {
         let class = &mut self.slab[id];
         class.holders -= 1;
-        if class.holders == 0
-            && let Some(class) = self.slab.remove(id)
-        {
-            class.kind.parts.iter().for_each(|(shape, _)| shapes.release(shape));
-            self.by_kind.remove(&class.kind);
+        if class.holders == 0 {
+            self.left.push(id);
+        }
+    }
+
+    /// Forgets the classes that nobody holds, once the tree knows that they are gone: their
+    /// numbers are given to others.
+    pub(super) fn sweep(&mut self, shapes: &mut Shapes) {
+        while let Some(id) = self.left.pop() {
+            if self.slab.get(id).is_some_and(|class| class.holders == 0)
+                && let Some(class) = self.slab.remove(id)
+            {
+                class.kind.parts.iter().for_each(|(shape, _)| shapes.release(shape));
+                self.by_kind.remove(&class.kind);
+            }
         }
     }
 

@@ -32,7 +32,7 @@ pub(super) use search::{Chosen, Seen, first_of_all};
 pub(super) const ROOT: u32 = 0;
 
 /// Derived from the queues' configuration, built anew when one changes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Tree {
     nodes: Vec<Node>,
     /// Node of each valid queue.
@@ -88,6 +88,20 @@ pub(super) struct Node {
 
 /// Who goes before whom among siblings: smaller first.
 type Key = (Share, Head, (bool, QueueId));
+
+impl Default for Tree {
+    fn default() -> Self {
+        Self {
+            nodes: vec![Node { line: NONE, parent: NONE, ..Node::default() }],
+            by_queue: BTreeMap::new(),
+            problems: BTreeMap::new(),
+            exhausted: Default::default(),
+            whole: Amounts::default(),
+            scratch: Vec::new(),
+            changed: Mask::default(),
+        }
+    }
+}
 
 impl Tree {
     pub(super) fn node(&self, node: u32) -> &Node {

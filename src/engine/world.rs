@@ -232,17 +232,17 @@ impl Engine {
         self.groups[slot].line = line;
         self.lines[line].groups += 1;
         let asked = self.asked_by(slot);
-        self.ask(line, |waiting| waiting.add_all(&asked));
+        self.ask(self.groups[slot].asks_in(), |waiting| waiting.add_all(&asked));
     }
 
     fn leave_line(&mut self, slot: u32) {
         self.stand(slot, super::group::Standing::Out);
+        let asked = self.asked_by(slot);
+        self.ask(self.groups[slot].asks_in(), |waiting| waiting.sub_all(&asked));
         let line = std::mem::replace(&mut self.groups[slot].line, NONE);
         if line == NONE {
             return;
         }
-        let asked = self.asked_by(slot);
-        self.ask(line, |waiting| waiting.sub_all(&asked));
         let group = &self.groups[slot];
         if let Some(key) = group.config.singleton
             && let Some(waiting) = self.lines[line].keys.get_mut(&key)
@@ -367,7 +367,7 @@ impl Engine {
         if pod.waits() {
             group.waiting.insert(pod.turn(slot));
             group.refused += u32::from(self.retries.contains_key(&pod.id()));
-            let (line, need) = (group.line, self.shapes.need(pod.shape).clone());
+            let (line, need) = (group.asks_in(), self.shapes.need(pod.shape).clone());
             self.ask(line, |waiting| waiting.add(&need));
         }
         let group = self.pods[slot].group;
@@ -384,7 +384,7 @@ impl Engine {
         if pod.waits() {
             group.waiting.remove(&pod.turn(slot));
             group.refused -= u32::from(self.retries.contains_key(&pod.id()));
-            let (line, need) = (group.line, self.shapes.need(pod.shape).clone());
+            let (line, need) = (group.asks_in(), self.shapes.need(pod.shape).clone());
             self.ask(line, |waiting| waiting.sub(&need));
         }
         let group = self.pods[slot].group;

@@ -5,6 +5,9 @@ use super::books::Books;
 use super::water::{Claim, fill};
 use super::{Amounts, Reference, Spot};
 
+/// Entitlements are whole multiples of this part of what there is, as a power of two.
+const GRAIN: u32 = 20;
+
 impl Reference {
     /// What every place is entitled to, of each resource that there is.
     pub(super) fn entitled(&self) -> Amounts {
@@ -13,7 +16,8 @@ impl Reference {
         let mut entitled = Amounts::new();
         for (resource, capacity) in books.capacity.iter().filter(|&(_, amount)| amount > 0) {
             let most = (capacity - books.stray.get(resource)).max(0);
-            self.share_out(None, resource, most, &demand, &mut entitled);
+            let grain = (most >> GRAIN).max(1);
+            self.share_out(None, (resource, grain), most, &demand, &mut entitled);
         }
         entitled
     }
@@ -21,7 +25,7 @@ impl Reference {
     fn share_out(
         &self,
         above: Option<QueueId>,
-        resource: ResourceId,
+        (resource, grain): (ResourceId, i128),
         most: i128,
         demand: &Amounts,
         entitled: &mut Amounts,
@@ -35,9 +39,10 @@ impl Reference {
         };
         let claims: Vec<Claim> = children.iter().map(claim).collect();
         for (spot, part) in children.into_iter().zip(fill(most, &claims)) {
+            let part = part - part % grain;
             entitled.entry(spot).or_default().set(resource, part);
             if let Spot::Queue(queue) = spot {
-                self.share_out(Some(queue), resource, part, demand, entitled);
+                self.share_out(Some(queue), (resource, grain), part, demand, entitled);
             }
         }
     }

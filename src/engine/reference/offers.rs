@@ -11,6 +11,9 @@ use super::{Pod, Reference, Release};
 /// How long no pod of a group may have arrived before all of it is known.
 const SETTLE: Millis = 2_000;
 
+/// Different costs of one group of which a pod is offered at a time.
+const COSTS_OFFERED: usize = 32;
+
 /// Place of a waiting pod in its group: priority, age, uid.
 type Turn = (Reverse<i32>, Millis, PodId);
 
@@ -73,7 +76,8 @@ impl Reference {
             None => {
                 let mut seen = BTreeSet::new();
                 let first = |turn: &&Turn| seen.insert(&self.pods[&turn.2].config.cost);
-                due.iter().filter(first).map(|turn| self.offer(id, queue, &[*turn])).collect()
+                let firsts = due.iter().filter(first).take(COSTS_OFFERED);
+                firsts.map(|turn| self.offer(id, queue, &[*turn])).collect()
             }
         }
     }
@@ -109,8 +113,8 @@ impl Reference {
     fn together(&self, id: GroupId) -> Option<usize> {
         match self.groups[&id].config.gang {
             _ if self.has_begun(id) => None,
-            Gang::Units => None,
-            Gang::AtLeast(need) => Some(usize::try_from(need).unwrap().max(1)),
+            Gang::Units | Gang::AtLeast(0 | 1) => None,
+            Gang::AtLeast(need) => Some(usize::try_from(need).unwrap()),
             Gang::All => Some(self.waiting(id).len()),
         }
     }

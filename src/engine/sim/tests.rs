@@ -16,7 +16,6 @@ fn seeds() -> std::ops::Range<u64> {
 }
 
 #[test]
-#[ignore = "the engine follows the rule before this one"]
 fn the_engine_decides_as_the_reference_does() {
     seeds().for_each(agrees::<Reference, Engine>);
 }

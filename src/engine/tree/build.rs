@@ -21,7 +21,6 @@ impl Tree {
         line_of: &BTreeMap<QueueId, u32>,
     ) -> Self {
         let mut tree = Self::default();
-        tree.nodes.push(Node { line: NONE, parent: NONE, ..Node::default() });
         for (_, line) in lines.iter_mut() {
             line.node = NONE;
         }

@@ -80,7 +80,7 @@ impl Tree {
             self.divide(at);
         }
         let node = &self.nodes[at as usize];
-        if !node.may_admit(band) {
+        if at != ROOT && !node.may_admit(band) {
             return None;
         }
         let (above, here) = masks.split_at_mut(depth);
