@@ -262,6 +262,7 @@ impl Control {
             return;
         }
         self.changed = false;
+        self.engine.settle();
         let mut view = View::of(&self.engine, &self.names, now, self.totals);
         (view.synced, view.leads) = (self.role != Role::Reads, self.leads());
         if self.leads() {
@@ -274,6 +275,7 @@ impl Control {
     }
 
     fn write_statuses(&mut self, now: Millis) {
+        self.engine.settle();
         let view = self.edges.published.load();
         self.outbox.extend(self.statuses.write(now, &view, &self.engine, &self.names));
     }

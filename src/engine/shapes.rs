@@ -68,6 +68,11 @@ impl Shapes {
         &self.slab[id].need
     }
 
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
     /// Measures every cost anew after an axis was added.
     pub(super) fn project(&mut self, axes: &Axes) {
         for (_, shape) in self.slab.iter_mut() {
@@ -183,6 +188,11 @@ impl Classes {
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (ClassId, &Class)> {
         self.slab.iter()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.slab.len()
     }
 
     /// Measures every class anew after an axis was added.

@@ -56,9 +56,12 @@ pub struct QueueSummary {
 }
 
 impl Engine {
-    /// Every group with a pod.
+    /// Every group, by id.
     pub fn groups(&self) -> impl Iterator<Item = GroupSummary> + '_ {
-        self.groups.iter().map(|(slot, group)| self.summarise(slot, group))
+        let mut ids: Vec<(GroupId, u32)> =
+            self.groups.iter().map(|(slot, group)| (group.id, slot)).collect();
+        ids.sort_unstable();
+        ids.into_iter().map(|(_, slot)| self.summarise(slot, &self.groups[slot]))
     }
 
     fn summarise(&self, slot: u32, group: &Group) -> GroupSummary {

@@ -546,3 +546,6 @@ impl Engine {
         waiting.into_iter().for_each(|group| self.look_at(group));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -55,7 +55,7 @@ impl View {
                 .into_iter()
                 .map(|(_, namespace, row)| ((namespace.clone(), row.name.clone()), row))
                 .collect(),
-            capacity: names.amounts(engine.capacity()),
+            capacity: names.amounts(&engine.capacity()),
             totals,
         }
     }
@@ -85,9 +85,8 @@ fn sum_up(engine: &Engine, group: &GroupSummary, sums: &mut BTreeMap<QueueId, Su
     let waiting = count(&group.waiting);
     let path = engine.path(queue);
     // Work that names a queue that does not exist is still counted under that name.
-    let own = [queue];
-    for above in if path.is_empty() { &own } else { path } {
-        let sum = sums.entry(*above).or_default();
+    for above in if path.is_empty() { vec![queue] } else { path } {
+        let sum = sums.entry(above).or_default();
         sum.pending.0 += u64::from(waiting > 0);
         sum.pending.1 += waiting;
         sum.running.0 += u64::from(running > 0);

@@ -175,6 +175,14 @@ impl Names {
                 format!("limit of queue {:?}: {}", self.queue_name(*queue), self.short(shortage))
             }
             Reason::Capacity(shortage) => format!("the cluster is full: {}", self.short(shortage)),
+            Reason::BeyondGuarantee(shortage, queue) => format!(
+                "may not be preempted and is more than queue {:?} has of its own: {}",
+                self.queue_name(*queue),
+                self.short(shortage)
+            ),
+            Reason::SingletonRunning => {
+                "another group of its singleton key runs in the queue".into()
+            }
             Reason::NoUsableNode(0) => "the cluster has no nodes".into(),
             Reason::NoUsableNode(nodes) => {
                 format!("no node is ready and schedulable: nodes not ready or cordoned: {nodes}")
@@ -264,6 +272,12 @@ impl Names {
                 let queue = self.queue_name(*queue);
                 Some(format!("starts when queue {queue:?} has {amount} {name} more"))
             }
+            Reason::BeyondGuarantee(shortage, queue) => {
+                let (amount, name) = more(shortage);
+                let queue = self.queue_name(*queue);
+                Some(format!("starts when queue {queue:?} is guaranteed {amount} {name} more, or uses so much less"))
+            }
+            Reason::SingletonRunning => Some("starts when that group has ended".into()),
             Reason::Capacity(shortage) if shortage.need > shortage.most => {
                 let name = self.resource(shortage.resource);
                 let amount = quantity::format(&name, shortage.need - shortage.most);

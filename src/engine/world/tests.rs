@@ -1,10 +1,14 @@
 //! Whatever is told in whatever order, what the engine keeps agrees with itself.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::amounts::Amounts;
 use crate::engine::backlog::reopens_at;
-use crate::engine::{Gang, ResourceId};
+use crate::engine::group::Standing;
+use crate::engine::{Gang, ResourceId, Uid};
 
 const HERE: ClusterId = ClusterId(0);
 
@@ -49,11 +53,16 @@ fn step() -> impl Strategy<Value = Option<Event>> {
             let queue = QueueConfig { parent, limit, max_pending, ..QueueConfig::default() };
             Event::QueueChanged(QueueId(id), QueueConfig { weight: 1, ..queue })
         });
-    let group = (1u64..4, assignment(), 0u32..4).prop_map(|(id, queue, gang)| {
-        let gang = if gang == 0 { Gang::Units } else { Gang::AtLeast(gang) };
-        let root = Uid(u128::from(id));
-        Event::GroupChanged(GroupId(id), GroupConfig { cluster: HERE, root, queue, gang, singleton: None, non_preemptible: false })
-    });
+    let group = (1u64..4, assignment(), 0u32..4, prop::option::of(0u32..2)).prop_map(
+        |(id, queue, gang, singleton)| {
+            let gang = if gang == 0 { Gang::Units } else { Gang::AtLeast(gang) };
+            let singleton = singleton.map(SingletonId);
+            let (root, cluster) = (Uid(u128::from(id)), HERE);
+            let config =
+                GroupConfig { cluster, root, queue, gang, singleton, non_preemptible: false };
+            Event::GroupChanged(GroupId(id), config)
+        },
+    );
     let told = (pod(), 1u64..4, state(), 0i128..2_000, 0i64..5).prop_map(
         |(id, group, state, cpu, created)| {
             let group = GroupId(group);
@@ -72,8 +81,6 @@ fn step() -> impl Strategy<Value = Option<Event>> {
             )
         },
     );
-    let foreign = (1u32..4, 0i128..9_000)
-        .prop_map(|(id, cpu)| Event::ForeignChanged(NodeId(id), amount(cpu)));
     prop_oneof![
         6 => told.prop_map(Some),
         4 => Just(None),
@@ -84,92 +91,66 @@ fn step() -> impl Strategy<Value = Option<Event>> {
         1 => (1u32..4).prop_map(|id| Some(Event::QueueRemoved(QueueId(id)))),
         2 => node.prop_map(Some),
         1 => (1u32..4).prop_map(|id| Some(Event::NodeRemoved(NodeId(id)))),
-        1 => foreign.prop_map(Some),
     ]
 }
 
-/// A group is announced before its pods, as those who tell promise.
-fn announce(engine: &mut Engine, group: GroupId) {
-    if !engine.groups.contains_key(&group) {
-        let (root, queue) = (Uid(u128::from(group.0)), Assignment::Queue(QueueId(1)));
-        engine.apply(
-            0,
-            Event::GroupChanged(
-                group,
-                GroupConfig { cluster: HERE, root, queue, gang: Gang::Units, singleton: None, non_preemptible: false },
-            ),
-        );
-    }
-}
-
-/// Nobody tells of load on a node that is not there.
-fn is_promised(engine: &Engine, event: &Event) -> bool {
-    let known = |id| engine.nodes.get(id).is_some_and(|node| node.known);
-    !matches!(event, Event::ForeignChanged(id, _) if !known(id))
-}
-
-fn without_zeros(vector: &Vector) -> Vector {
-    vector.iter().filter(|&(_, amount)| amount != 0).collect()
-}
-
-fn check_charges(engine: &Engine) {
-    let mut books = Books::default();
-    for pod in engine.pods.values() {
+/// Every sum, added up again.
+fn check_sums(engine: &Engine) {
+    let mut load = Amounts::default();
+    for (slot, pod) in engine.pods.iter() {
         assert_eq!(pod.charge, engine.due(pod), "a charge is out of date: {pod:?}");
-        if let Some(charge) = &pod.charge {
-            books.enter(&engine.tree, charge, Vector::add);
+        if let Some(charge) = pod.charge.filter(|charge| charge.takes_capacity) {
+            load.add(engine.shapes.need(charge.shape));
         }
+        let node = match pod.state {
+            PodState::Bound { node, .. } => Some(node),
+            _ => None,
+        };
+        let there = engine.fleet.iter().filter(|(_, node)| node.pods.contains(&slot));
+        assert_eq!(there.map(|(id, _)| id).collect::<Vec<_>>(), Vec::from_iter(node));
     }
-    assert_eq!(without_zeros(&engine.books.load), without_zeros(&books.load));
-    for id in (1..4).map(QueueId) {
-        let sum =
-            |of: &BTreeMap<QueueId, Vector>| of.get(&id).map(without_zeros).unwrap_or_default();
-        assert_eq!(sum(&engine.books.direct), sum(&books.direct));
-        assert_eq!(sum(&engine.books.usage), sum(&books.usage));
+    assert_eq!(engine.axes.vector(&engine.load), engine.axes.vector(&load));
+    for (_, node) in engine.fleet.iter() {
+        assert!(node.known || !node.pods.is_empty(), "a node that nobody needs is kept");
     }
-    let mut capacity = Vector::default();
-    engine.nodes.values().for_each(|node| capacity.add(&node.offer()));
-    assert_eq!(without_zeros(&engine.books.capacity), without_zeros(&capacity));
+    for (slot, group) in engine.groups.iter() {
+        let pods: Vec<&Pod> = engine.pods_of(slot).map(|pod| &engine.pods[pod]).collect();
+        let count = |is: fn(&Pod) -> bool| {
+            u32::try_from(pods.iter().filter(|pod| is(pod)).count()).unwrap()
+        };
+        assert!(pods.iter().all(|pod| pod.group == slot));
+        assert_eq!(group.started, count(Pod::has_started));
+        assert_eq!(group.being_written, count(Pod::is_being_written));
+        assert_eq!(group.have(), count(Pod::waits));
+        assert_eq!(group.charged, count(|pod| pod.charge.is_some()));
+    }
 }
 
-fn check_places(engine: &Engine) {
-    for (id, pod) in &engine.pods {
-        let group = &engine.groups[&pod.config.group];
-        assert!(group.pods.contains(id));
-        assert_eq!(group.waiting.iter().any(|(.., waits)| waits == id), pod.waits());
-        assert_eq!(group.ages.iter().any(|(_, waits)| waits == id), pod.waits());
-        assert_eq!(group.started.contains(id), pod.has_started());
-        let there =
-            engine.nodes.iter().filter(|(_, node)| node.pods.contains(id)).map(|(&node, _)| node);
-        assert_eq!(there.collect::<Vec<_>>(), Vec::from_iter(pod.node()));
+/// Every waiting group is in its line once, where its standing says, and nobody else is.
+fn check_lines(engine: &Engine) {
+    let mut placed = BTreeSet::new();
+    for (_, group) in engine.groups.iter() {
+        let (Standing::Parked(place) | Standing::Offers(place, _)) = &group.standing else {
+            continue;
+        };
+        assert_eq!(Some(*place), group.place());
+        assert!(placed.insert((group.line, *place)));
     }
-    for node in engine.nodes.values() {
-        assert!(node.known || !node.pods.is_empty(), "a node that nobody needs is kept");
-        assert!(node.pods.iter().all(|pod| engine.pods.contains_key(pod)));
-    }
-    for group in engine.groups.values() {
-        let asks = |pod: &PodId| &engine.pods[pod].config.cost;
-        let unusual = group.waiting.iter().filter(|(.., pod)| *asks(pod) != group.usual);
-        assert_eq!(unusual.count(), group.unusual);
-    }
-    let placed: BTreeSet<_> = engine.groups.values().filter_map(|group| group.place).collect();
-    let lined = engine
-        .lines
-        .iter()
-        .flat_map(|(&queue, line)| line.iter().map(move |&place| (queue, place)));
+    let lines = engine.lines.iter();
+    let lined = lines.flat_map(|(slot, line)| line.places().into_iter().map(move |at| (slot, at)));
     assert_eq!(lined.collect::<BTreeSet<_>>(), placed);
 }
 
 fn check_backlogs(engine: &Engine) {
     for id in (1..4).map(QueueId) {
         let below = |group: &&Group| match group.config.queue {
-            Assignment::Queue(queue) => engine.tree.path(queue).contains(&id),
+            Assignment::Queue(queue) => engine.path(queue).contains(&id),
             _ => false,
         };
-        let waiting: usize = engine.groups.values().filter(below).map(|g| g.waiting.len()).sum();
+        let groups = || engine.groups.iter().map(|(_, group)| group).filter(below);
+        let waiting: usize = groups().map(|group| group.waiting.len()).sum();
         assert_eq!(engine.pending(id), u64::try_from(waiting).unwrap());
-        let most = engine.queues.get(&id).and_then(|queue| queue.max_pending);
-        match most {
+        match engine.queues.get(&id).and_then(|queue| queue.max_pending) {
             Some(most) if engine.pending(id) >= most => assert!(engine.full().contains(&id)),
             Some(most) if engine.pending(id) > reopens_at(most) => {}
             _ => assert!(!engine.full().contains(&id)),
@@ -177,36 +158,39 @@ fn check_backlogs(engine: &Engine) {
         let mut named: Vec<_> = engine.backlog(id).collect();
         named.sort_unstable();
         named.dedup();
-        assert!(named.iter().all(|pod| engine.pods[pod].waits()));
+        assert!(named.iter().all(|&pod| engine.waits(pod)));
         assert!(named.len() <= waiting);
     }
 }
 
 proptest! {
     #[test]
-    fn charges_lines_and_sets_agree_whatever_is_told(steps in prop::collection::vec(step(), 1..80)) {
+    fn sums_lines_and_sets_agree_whatever_is_told_and_nothing_is_kept_of_what_is_gone(
+        steps in prop::collection::vec(step(), 1..80)
+    ) {
         let mut engine = Engine::default();
         engine.apply(0, Event::Synced(HERE));
         for (now, step) in (0..).zip(steps) {
             match step {
                 None => {
                     engine.rehearse(10);
-                    check_charges(&engine);
-                    check_places(&engine);
+                    check_sums(&engine);
                     engine.decide(10);
                 }
-                Some(event) => {
-                    if let Event::PodChanged(_, config) = &event {
-                        announce(&mut engine, config.group);
-                    }
-                    if is_promised(&engine, &event) {
-                        engine.apply(now, event);
-                    }
-                }
+                Some(event) => engine.apply(now, event),
             }
-            check_charges(&engine);
-            check_places(&engine);
+            engine.settle();
+            check_sums(&engine);
+            check_lines(&engine);
             check_backlogs(&engine);
         }
+        for pod in (1..8).map(Uid) {
+            engine.apply(100, Event::PodRemoved(pod));
+        }
+        engine.settle();
+        check_sums(&engine);
+        prop_assert!(engine.load.is_zero());
+        prop_assert_eq!(engine.pods.len() + engine.shapes.len() + engine.classes.len(), 0);
+        prop_assert!(engine.retries.is_empty());
     }
 }
