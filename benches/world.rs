@@ -127,7 +127,17 @@ impl World {
         let queue = Assignment::Queue(QueueId(u32::try_from(number).unwrap_or(0) % QUEUES));
         // One group in ten starts as a gang.
         let gang = if number.is_multiple_of(10) { Gang::AtLeast(10) } else { Gang::Units };
-        self.apply(Event::GroupChanged(id, GroupConfig { cluster: HERE, root, queue, gang, singleton: None, non_preemptible: false }));
+        self.apply(Event::GroupChanged(
+            id,
+            GroupConfig {
+                cluster: HERE,
+                root,
+                queue,
+                gang,
+                singleton: None,
+                non_preemptible: false,
+            },
+        ));
     }
 
     fn pod(&mut self, number: u64) {

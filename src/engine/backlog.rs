@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::QueueConfig;
-use super::model::{PodId, QueueId};
 use super::line::Line;
+use super::model::{PodId, QueueId};
 use super::tree::Tree;
 use super::world::Engine;
 

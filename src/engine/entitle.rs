@@ -141,10 +141,8 @@ fn sorted(whole: i128, claims: &[Claim]) -> Level {
         if weights > 0 && sum >= product(whole, weight) {
             break;
         }
-        (fixed, weights) = match caps {
-            true => (fixed + amount, weights - weight),
-            false => (fixed - amount, weights + weight),
-        };
+        let (amount, weight) = if caps { (amount, -weight) } else { (-amount, weight) };
+        (fixed, weights) = (fixed + amount, weights + weight);
     }
     Level::Water { rest: whole - fixed, weights }
 }

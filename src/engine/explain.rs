@@ -33,7 +33,9 @@ impl Engine {
         let mut rehearsal = Rehearsal::default();
         let one = Need::one_group();
         for decision in decisions {
-            let Some(pod) = self.slot_of(decision.pod).map(|slot| &self.pods[slot]) else { continue };
+            let Some(pod) = self.slot_of(decision.pod).map(|slot| &self.pods[slot]) else {
+                continue;
+            };
             let need = self.shapes.need(pod.shape);
             let group = &self.groups[pod.group];
             let adds_group = rehearsal.groups.insert(decision.group) && decision.first;
@@ -199,5 +201,3 @@ impl Engine {
         cost
     }
 }
-
-

@@ -55,10 +55,12 @@ impl Fleet {
         self.nodes.get(&id)
     }
 
+    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (NodeId, &Node)> {
         self.nodes.iter().map(|(&id, node)| (id, node))
     }
 
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
@@ -169,8 +171,7 @@ impl Fleet {
     /// Whether some node, be it cordoned or not ready now, is large enough.
     pub(super) fn holds(&self, shapes: &Shapes, shape: ShapeId) -> bool {
         let cost = &shapes.get(shape).cost;
-        self.known == 0
-            || self.largest.iter().flatten().any(|profile| cost.fits(profile))
+        self.known == 0 || self.largest.iter().flatten().any(|profile| cost.fits(profile))
     }
 
     /// What the node that comes nearest lacks for a pod, if none is large enough.

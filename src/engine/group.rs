@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::GroupConfig;
 use super::line::{Place, halves};
-use super::model::{
-    Assignment, ClusterId, Gang, GroupId, Millis, PodId, PodState, QueueId, Uid,
-};
+use super::model::{Assignment, ClusterId, Gang, GroupId, Millis, PodId, PodState, QueueId, Uid};
 use super::reason::Reason;
 use super::shapes::{ClassId, Kind, Parts, ShapeId};
 use super::slab::NONE;
@@ -26,12 +24,6 @@ pub(super) struct Turn {
     uid: [u64; 2],
     pub(super) shape: ShapeId,
     pub(super) pod: u32,
-}
-
-impl Turn {
-    pub(super) fn new(priority: i32, created: Millis, uid: Uid, shape: ShapeId, pod: u32) -> Self {
-        Self { priority: Reverse(priority), created, uid: halves(uid), shape, pod }
-    }
 }
 
 /// The waiting pods of a group. Most groups have one.
@@ -151,10 +143,9 @@ impl Turns {
     /// The cost of all, when it is the same for all.
     fn only_shape(&self) -> Option<ShapeId> {
         match self {
-            Self::None => None,
             Self::One(one) => Some(one.shape),
             Self::Many(many) if many.by_shape.len() == 1 => many.fronts.first().map(|t| t.shape),
-            Self::Many(_) => None,
+            Self::None | Self::Many(_) => None,
         }
     }
 
@@ -329,9 +320,8 @@ impl Group {
     pub(super) fn kinds(&self, together: u32, ready: impl Fn(&Turn) -> bool) -> Vec<Kind> {
         let refused = self.refused > 0;
         if together == 1 {
-            let first = |front: Turn| match refused {
-                false => Some(front),
-                true => self.waiting.of_shape(front.shape).find(&ready),
+            let first = |front: Turn| {
+                if refused { self.waiting.of_shape(front.shape).find(&ready) } else { Some(front) }
             };
             let mut firsts: Vec<Turn> = self.waiting.fronts().filter_map(first).collect();
             firsts.sort_unstable();
@@ -362,7 +352,9 @@ impl Group {
         let count: u32 = kind.parts.iter().map(|(_, count)| count).sum();
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         match kind.parts {
-            Parts::Alike(shape, 1) => self.waiting.of_shape(shape).find(ready).into_iter().collect(),
+            Parts::Alike(shape, 1) => {
+                self.waiting.of_shape(shape).find(ready).into_iter().collect()
+            }
             _ => self.waiting.iter().filter(ready).take(count).collect(),
         }
     }

@@ -27,13 +27,7 @@ pub(super) struct Head {
 }
 
 impl Place {
-    pub(super) fn new(
-        cut: bool,
-        priority: i32,
-        oldest: Millis,
-        root: Uid,
-        group: GroupId,
-    ) -> Self {
+    pub(super) fn new(cut: bool, priority: i32, oldest: Millis, root: Uid, group: GroupId) -> Self {
         let head = Head { oldest, root: halves(root) };
         Self { rank: (Reverse(cut), Reverse(priority)), head, group }
     }
@@ -207,11 +201,6 @@ impl Line {
             Some(&first) => lane.first = first,
             None => drop(self.lanes.remove(at)),
         }
-    }
-
-    pub(super) fn lane(&self, class: ClassId) -> Option<&Lane> {
-        let at = self.lanes.binary_search_by_key(&class, |lane| lane.class).ok()?;
-        self.lanes.get(at)
     }
 
     pub(super) fn lane_mut(&mut self, class: ClassId) -> Option<&mut Lane> {

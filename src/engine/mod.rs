@@ -8,6 +8,7 @@
 //! more may start or the step budget is spent, and what it leaves waiting has a
 //! [`Reason`] from one closed list.
 #![deny(clippy::float_arithmetic, clippy::disallowed_types, clippy::disallowed_methods)]
+#![expect(clippy::indexing_slicing, reason = "a slot is used while its slab knows it")]
 
 pub mod action;
 mod amounts;

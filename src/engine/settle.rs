@@ -108,7 +108,9 @@ impl Engine {
         self.rehearsal.clear();
         self.backlogs.sum_up(&self.tree, &self.queues);
         let all: Vec<u32> = self.groups.iter().map(|(slot, _)| slot).collect();
-        all.into_iter().for_each(|slot| self.look_at(slot));
+        for slot in all {
+            self.look_at(slot);
+        }
         self.judge_lanes();
         self.todo.freed = true;
     }
@@ -127,7 +129,9 @@ impl Engine {
 
     fn touch_all(&mut self) {
         let all: Vec<u32> = self.lines.iter().map(|(slot, _)| slot).collect();
-        all.into_iter().for_each(|slot| self.touch(slot));
+        for slot in all {
+            self.touch(slot);
+        }
     }
 
     /// Finds again which lanes can never move as things are.
@@ -149,9 +153,7 @@ impl Engine {
     /// Whether an offer cannot start whatever ends: larger than a limit, or than any node.
     fn is_hopeless(&self, line: u32, class: ClassId) -> bool {
         let class = self.classes.get(class);
-        let holds = |shape| {
-            !self.shapes.get(shape).alien && self.fleet.holds(&self.shapes, shape)
-        };
+        let holds = |shape| !self.shapes.get(shape).alien && self.fleet.holds(&self.shapes, shape);
         let line = &self.lines[line];
         !class.kind.parts.iter().all(|(shape, _)| holds(shape))
             || !self.tree.up(line.node).all(|(_, node)| node.limit.hold(&class.need))
@@ -167,7 +169,9 @@ impl Engine {
         if !new.is_empty() {
             self.tree.look_again();
         }
-        new.into_iter().for_each(|class| self.fitting.set(class));
+        for class in new {
+            self.fitting.set(class);
+        }
     }
 
     pub(super) fn free(&self) -> super::amounts::Amounts {
@@ -185,20 +189,18 @@ impl Engine {
         self.awake(slot);
         self.count_backlog(slot);
         let group = &self.groups[slot];
-        let standing = match (group.config.queue, group.place()) {
-            (Assignment::Queue(_), Some(place)) => {
-                self.register_key(slot);
-                let wake = self.wakes(&self.groups[slot]);
-                self.alarms.extend(wake.map(|at| (at, slot)));
-                match self.offers(slot) {
-                    Some(kinds) => Standing::Offers(place, self.hold_classes(kinds)),
-                    None => Standing::Parked(place),
-                }
+        let place = group.place().filter(|_| matches!(group.config.queue, Assignment::Queue(_)));
+        let standing = if let Some(place) = place {
+            self.register_key(slot);
+            let wake = self.wakes(&self.groups[slot]);
+            self.alarms.extend(wake.map(|at| (at, slot)));
+            match self.offers(slot) {
+                Some(kinds) => Standing::Offers(place, self.hold_classes(kinds)),
+                None => Standing::Parked(place),
             }
-            _ => {
-                self.forget_key(slot);
-                Standing::Out
-            }
+        } else {
+            self.forget_key(slot);
+            Standing::Out
         };
         self.stand(slot, standing);
     }
@@ -405,5 +407,3 @@ impl Engine {
         group.front(&self.classes.get(class).kind, |turn| self.is_ready(turn))
     }
 }
-
-

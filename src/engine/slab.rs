@@ -40,6 +40,7 @@ impl<T> Slab<T> {
         self.slots.get(slot as usize)?.as_ref()
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -79,9 +80,10 @@ impl<T> IndexMut<u32> for Slab<T> {
 #[expect(clippy::disallowed_types, reason = "only asked by key, never gone through")]
 pub(super) struct Directory<K>(std::collections::HashMap<K, u32, BuildHasherDefault<Mixer>>);
 
+#[expect(clippy::disallowed_types, reason = "only asked by key, never gone through")]
 impl<K> Default for Directory<K> {
     fn default() -> Self {
-        Self(Default::default())
+        Self(std::collections::HashMap::default())
     }
 }
 
@@ -103,6 +105,7 @@ impl<K: Eq + Hash> Directory<K> {
 #[derive(Debug, Default)]
 pub(super) struct Mixer(u64);
 
+#[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
 impl Mixer {
     fn mix(&mut self, word: u64) {
         let product = u128::from(self.0.rotate_left(23) ^ word) * 0x9e37_79b9_7f4a_7c15;
@@ -110,7 +113,7 @@ impl Mixer {
     }
 }
 
-#[expect(clippy::cast_sign_loss, reason = "any bits will do")]
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "any bits will do")]
 impl Hasher for Mixer {
     fn write(&mut self, bytes: &[u8]) {
         for chunk in bytes.chunks(8) {

@@ -58,7 +58,14 @@ impl World {
 
     fn group(&mut self, id: u64, queue: Assignment, gang: Gang) -> GroupId {
         let root = Uid(u128::from(id));
-        let config = GroupConfig { cluster: HERE, root, queue, gang, singleton: None, non_preemptible: false };
+        let config = GroupConfig {
+            cluster: HERE,
+            root,
+            queue,
+            gang,
+            singleton: None,
+            non_preemptible: false,
+        };
         self.apply(Event::GroupChanged(GroupId(id), config));
         GroupId(id)
     }
@@ -720,7 +727,8 @@ fn an_outcome_that_finds_its_pod_listed_anew_opens_it_once() {
     let pod = world.single(queue, |_| {});
     assert_eq!(world.decide(), [pod]);
     let config = world.told(pod);
-    let group = world.engine.groups[world.engine.group_slots.get(&config.group).unwrap()].config.clone();
+    let group =
+        world.engine.groups[world.engine.group_slots.get(&config.group).unwrap()].config.clone();
     world.apply(Event::PodRemoved(pod));
     world.apply(Event::GroupChanged(config.group, group));
     world.apply(Event::PodChanged(pod, config));

@@ -19,8 +19,8 @@ use super::line::Head;
 use super::mask::Mask;
 use super::model::QueueId;
 use super::reason::Reason;
-use super::share::{self, Share};
 use super::shapes::{ClassId, Classes};
+use super::share::{self, Share};
 use super::slab::NONE;
 
 use split::{Division, Part};
@@ -295,13 +295,6 @@ fn limits(config: &QueueConfig) -> impl Iterator<Item = (super::ResourceId, i128
 }
 
 /// Every resource that a queue speaks of.
-pub(super) fn resources(
-    config: &QueueConfig,
-) -> impl Iterator<Item = super::ResourceId> + '_ {
+pub(super) fn resources(config: &QueueConfig) -> impl Iterator<Item = super::ResourceId> + '_ {
     limits(config).chain(config.guaranteed.iter()).map(|(resource, _)| resource)
-}
-
-/// Whether a share of nothing at all is used.
-pub(super) fn per_mille(node: &Node, capacity: &Amounts) -> u64 {
-    share::per_mille(share::dominant(&node.usage, capacity, 1))
 }

@@ -8,12 +8,12 @@ use super::event::{Event, GroupConfig, NodeConfig, Outcome, Pause, PodConfig, Qu
 use super::explain::Rehearsal;
 use super::fleet::Fleet;
 use super::group::{Charge, Group, Pod, ReleaseState};
-use super::line::Line;
+use super::line::{Line, halves};
 use super::mask::Mask;
 use super::model::{
     Assignment, ClusterId, GroupId, Millis, NodeId, PodId, PodState, QueueId, SingletonId, Vector,
 };
-use super::shapes::{Classes, Shapes};
+use super::shapes::{Classes, ShapeId, Shapes};
 use super::slab::{Directory, NONE, Slab};
 use super::tree::{self, Tree};
 
@@ -53,6 +53,7 @@ pub struct Engine {
 
 /// What has to be brought up to date before anything is decided.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing to do or not")]
 pub(super) struct Todo {
     /// Something may start that could not before.
     pub(super) decide: bool,
@@ -151,15 +152,20 @@ impl Engine {
         }
         let pods: Vec<u32> =
             self.fleet.get(id).into_iter().flat_map(|node| node.pods.iter().copied()).collect();
-        pods.into_iter().for_each(|pod| self.recharge(pod));
+        for pod in pods {
+            self.recharge(pod);
+        }
         self.fleet.tidy(id);
         self.capacity_changed();
     }
 
     fn look_at_cluster(&mut self, cluster: ClusterId) {
-        let there = |(slot, group): (u32, &Group)| (group.config.cluster == cluster).then_some(slot);
+        let there =
+            |(slot, group): (u32, &Group)| (group.config.cluster == cluster).then_some(slot);
         let groups: Vec<u32> = self.groups.iter().filter_map(there).collect();
-        groups.into_iter().for_each(|group| self.look_at(group));
+        for group in groups {
+            self.look_at(group);
+        }
     }
 
     /// Has a group's place looked at before the next decision.
@@ -204,7 +210,9 @@ impl Engine {
         self.leave_line(slot);
         self.groups[slot].config = config;
         self.enter_line(slot);
-        pods.into_iter().for_each(|pod| self.recharge(pod));
+        for pod in pods {
+            self.recharge(pod);
+        }
     }
 
     /// The slot of a group, a new one for a group that nobody spoke of.
@@ -278,31 +286,13 @@ impl Engine {
     }
 
     pub(super) fn slot_of(&self, id: PodId) -> Option<u32> {
-        self.pod_slots.get(&super::line::halves(id))
+        self.pod_slots.get(&halves(id))
     }
 
     fn change_pod(&mut self, id: PodId, config: &PodConfig) {
         let group = self.group_slot(config.group);
         let shape = self.shapes.hold(&self.axes, &config.cost);
-        let slot = match self.slot_of(id) {
-            Some(slot) => {
-                self.dequeue(slot);
-                let before = self.pods[slot].group;
-                if before != group {
-                    self.leave_group(slot);
-                    self.tidy_group(before);
-                    self.join_group(slot, group);
-                }
-                slot
-            }
-            None => {
-                let slot = self.pods.insert(Pod::new(id, group, shape));
-                self.shapes.hold_again(shape);
-                self.pod_slots.insert(super::line::halves(id), slot);
-                self.join_group(slot, group);
-                slot
-            }
-        };
+        let slot = self.seat(id, group, shape);
         self.move_pod(slot, config.node());
         let pod = &mut self.pods[slot];
         let before = std::mem::replace(&mut pod.shape, shape);
@@ -313,6 +303,25 @@ impl Engine {
         self.shapes.release(before);
         self.enqueue(slot);
         self.recharge(slot);
+    }
+
+    /// The slot of a pod, out of its group's queue and in the right group.
+    fn seat(&mut self, id: PodId, group: u32, shape: ShapeId) -> u32 {
+        let Some(slot) = self.slot_of(id) else {
+            let slot = self.pods.insert(Pod::new(id, group, shape));
+            self.shapes.hold_again(shape);
+            self.pod_slots.insert(halves(id), slot);
+            self.join_group(slot, group);
+            return slot;
+        };
+        self.dequeue(slot);
+        let before = self.pods[slot].group;
+        if before != group {
+            self.leave_group(slot);
+            self.tidy_group(before);
+            self.join_group(slot, group);
+        }
+        slot
     }
 
     fn join_group(&mut self, slot: u32, group: u32) {
@@ -397,8 +406,12 @@ impl Engine {
             _ => None,
         };
         if from != to {
-            from.into_iter().for_each(|node| self.fleet.take(node, slot));
-            to.into_iter().for_each(|node| self.fleet.put(node, slot));
+            if let Some(node) = from {
+                self.fleet.take(node, slot);
+            }
+            if let Some(node) = to {
+                self.fleet.put(node, slot);
+            }
         }
     }
 
@@ -409,7 +422,7 @@ impl Engine {
         let group = self.pods[slot].group;
         self.leave_group(slot);
         self.retries.remove(&id);
-        self.pod_slots.remove(&super::line::halves(id));
+        self.pod_slots.remove(&halves(id));
         if let Some(pod) = self.pods.remove(slot) {
             self.shapes.release(pod.shape);
         }
@@ -504,17 +517,17 @@ impl Engine {
         self.hold_key(charge.line, key, -1);
     }
 
-    fn take_capacity(&mut self, charge: Charge, change: impl Fn(&mut Amounts)) {
+    fn take_capacity(&mut self, charge: Charge, book: impl Fn(&mut Amounts)) {
         if !charge.takes_capacity {
             return;
         }
-        change(&mut self.load);
+        book(&mut self.load);
         match self.lines.get(charge.line) {
             Some(line) if line.node != NONE => {}
-            _ => change(&mut self.stray),
+            _ => book(&mut self.stray),
         }
         if charge.line != NONE {
-            change(&mut self.lines[charge.line].load);
+            book(&mut self.lines[charge.line].load);
         }
     }
 
@@ -530,12 +543,7 @@ impl Engine {
 
     /// Counts one group more or less of a key that runs in a line; those of the same key
     /// that wait are looked at again.
-    pub(super) fn hold_key(
-        &mut self,
-        line: u32,
-        key: Option<SingletonId>,
-        change: i32,
-    ) {
+    pub(super) fn hold_key(&mut self, line: u32, key: Option<SingletonId>, change: i32) {
         let Some(key) = key.filter(|_| line != NONE) else { return };
         let held = self.lines[line].keys.entry(key).or_default();
         held.charged = held.charged.saturating_add_signed(change);
@@ -543,7 +551,9 @@ impl Engine {
         if held.charged == 0 && waiting.is_empty() {
             self.lines[line].keys.remove(&key);
         }
-        waiting.into_iter().for_each(|group| self.look_at(group));
+        for group in waiting {
+            self.look_at(group);
+        }
     }
 }
 

@@ -250,6 +250,8 @@ fn what_groups_that_wait_for_the_same_are_told_is_kept_once() {
         root: Uid(2),
         queue: Assignment::Queue(QUEUE),
         gang: Gang::Units,
+        singleton: None,
+        non_preemptible: false,
     };
     let cost: Vector = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
     engine.apply(9_000, Event::GroupChanged(GroupId(2), config));

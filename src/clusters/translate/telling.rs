@@ -78,7 +78,14 @@ impl Translator {
             self.out.inputs.extend(name.map(|name| Input::Name(Name::Group(id, name))));
         }
         let root = group.root().map(|root| uid(&root.uid)).unwrap_or_default();
-        let config = Some(GroupConfig { cluster, root, queue: assignment, gang: group.gang(), singleton: None, non_preemptible: false });
+        let config = Some(GroupConfig {
+            cluster,
+            root,
+            queue: assignment,
+            gang: group.gang(),
+            singleton: None,
+            non_preemptible: false,
+        });
         if group.config != config {
             group.config.clone_from(&config);
             self.out.inputs.extend(config.map(|c| Input::Event(Event::GroupChanged(id, c))));

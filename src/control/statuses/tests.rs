@@ -35,7 +35,14 @@ impl World {
         self.engine.apply(0, Event::QueueChanged(id, config));
         let (group, root) = (GroupId(u64::from(id.0)), Uid(u128::from(id.0)));
         let (cluster, queue) = (ClusterId(0), Assignment::Queue(id));
-        let config = GroupConfig { cluster, root, queue, gang: Gang::Units, singleton: None, non_preemptible: false };
+        let config = GroupConfig {
+            cluster,
+            root,
+            queue,
+            gang: Gang::Units,
+            singleton: None,
+            non_preemptible: false,
+        };
         self.engine.apply(0, Event::GroupChanged(group, config));
     }
 

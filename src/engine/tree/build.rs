@@ -53,13 +53,7 @@ impl Tree {
     }
 
     fn add(&mut self, parent: u32, queue: QueueId, config: &QueueConfig, axes: &Axes) -> u32 {
-        let mut node = Node {
-            queue,
-            line: NONE,
-            parent,
-            weight: config.weight,
-            ..Node::default()
-        };
+        let mut node = Node { queue, line: NONE, parent, weight: config.weight, ..Node::default() };
         for (resource, most) in limits(config) {
             axes.of(resource).into_iter().for_each(|axis| node.limit.lower(axis, most));
         }
@@ -93,9 +87,10 @@ impl Tree {
     ) {
         let Some(&at) = self.by_queue.get(&queue) else { return };
         let line = &mut lines[slot];
-        line.node = match self.node(at).children.is_empty() {
-            true => at,
-            false => self.push(Node { queue, parent: at, weight: 1, is_own: true, ..Node::default() }),
+        line.node = if self.node(at).children.is_empty() {
+            at
+        } else {
+            self.push(Node { queue, parent: at, weight: 1, is_own: true, ..Node::default() })
         };
         self.node_mut(line.node).line = slot;
         line.order = config.order;
@@ -127,7 +122,9 @@ impl Tree {
             }
             let children = &self.nodes[at as usize].children;
             let line = children.iter().copied().find(|&child| self.node(child).is_own);
-            line.into_iter().for_each(|line| self.node_mut(line).given = rest.clone());
+            if let Some(line) = line {
+                self.node_mut(line).given = rest;
+            }
         }
         self.node_mut(ROOT).given = Bounds::default();
     }

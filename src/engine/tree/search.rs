@@ -29,6 +29,7 @@ pub(in super::super) struct Seen<'a> {
 }
 
 /// Who does not let an offer in.
+#[derive(Clone, Copy)]
 enum Refusal {
     /// There is not so much free.
     Free,
@@ -122,7 +123,8 @@ impl Tree {
         let slot = self.node(at).line;
         let line = &seen.lines[slot];
         let first = first_lane(line, &masks[depth], seen.front)?;
-        if let Some(refusal) = self.refusal(at, band, &seen.classes.get(first.class).need, seen.free)
+        if let Some(refusal) =
+            self.refusal(at, band, &seen.classes.get(first.class).need, seen.free)
         {
             self.close(at, band, first.class, refusal, seen, masks, depth);
             // Where one does not fit, many do not: all are tried before the first is sought.
@@ -200,4 +202,3 @@ pub(in super::super) fn first_of_all<'a>(
     line.lanes.iter().for_each(|lane| all.set(lane.class));
     first_lane(line, &all, front)
 }
-

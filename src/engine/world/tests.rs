@@ -137,8 +137,8 @@ fn check_lines(engine: &Engine) {
         assert!(placed.insert((group.line, *place)));
     }
     let lines = engine.lines.iter();
-    let lined = lines.flat_map(|(slot, line)| line.places().into_iter().map(move |at| (slot, at)));
-    assert_eq!(lined.collect::<BTreeSet<_>>(), placed);
+    let found = lines.flat_map(|(slot, line)| line.places().into_iter().map(move |at| (slot, at)));
+    assert_eq!(found.collect::<BTreeSet<_>>(), placed);
 }
 
 fn check_backlogs(engine: &Engine) {
