@@ -7,6 +7,8 @@ use super::event::{
 };
 use super::*;
 
+mod fairness;
+
 const CPU: ResourceId = ResourceId::CPU;
 const MEMORY: ResourceId = ResourceId::MEMORY;
 const PODS: ResourceId = ResourceId::PODS;
