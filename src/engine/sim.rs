@@ -16,10 +16,13 @@ mod invariants;
 mod queues;
 mod random;
 mod script;
+mod seen;
 mod shrink;
 
 #[cfg(test)]
 mod tests;
+
+use seen::Seen;
 
 /// What decides.
 pub(super) trait Scheduler: Default {
@@ -29,6 +32,8 @@ pub(super) trait Scheduler: Default {
     fn decide(&mut self, budget: usize) -> Vec<Decision>;
     /// Looks what would be decided, and changes nothing.
     fn rehearse(&mut self, _budget: usize) {}
+    /// What it shows of its books after it has decided.
+    fn seen(&self) -> Seen;
 }
 
 impl Scheduler for Reference {
@@ -42,6 +47,10 @@ impl Scheduler for Reference {
 
     fn decide(&mut self, budget: usize) -> Vec<Decision> {
         self.decide(budget)
+    }
+
+    fn seen(&self) -> Seen {
+        Seen::of_reference(self)
     }
 }
 
@@ -60,6 +69,10 @@ impl Scheduler for Engine {
 
     fn rehearse(&mut self, budget: usize) {
         self.rehearse(budget);
+    }
+
+    fn seen(&self) -> Seen {
+        Seen::of_engine(self)
     }
 }
 
@@ -136,6 +149,12 @@ impl<A: Scheduler, B: Scheduler> Play<A, B> {
                 let (a, b) = (self.a.decide(*budget), self.b.decide(*budget));
                 if a != b {
                     return Some(format!("the first decides {a:#?},\nthe second {b:#?}"));
+                }
+                let (a, b) = (self.a.seen(), self.b.seen());
+                if a != b {
+                    return Some(format!(
+                        "at {now} the first shows\n    {a:?}\nthe second\n    {b:?}"
+                    ));
                 }
                 self.rehearsed = false;
             }

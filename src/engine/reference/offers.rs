@@ -15,10 +15,10 @@ const SETTLE: Millis = 2_000;
 const COSTS_OFFERED: usize = 32;
 
 /// Place of a waiting pod in its group: priority, age, uid.
-type Turn = (Reverse<i32>, Millis, PodId);
+pub(in super::super) type Turn = (Reverse<i32>, Millis, PodId);
 
 /// Place of a group in its queue's line.
-type Place = (Reverse<bool>, Reverse<i32>, Millis, Uid, GroupId);
+pub(in super::super) type Place = (Reverse<bool>, Reverse<i32>, Millis, Uid, GroupId);
 
 /// Pods of one group that start together or not at all.
 #[derive(Clone, Debug)]
@@ -135,7 +135,7 @@ impl Reference {
     }
 
     /// All pods that wait count for the place, also those that are not to be tried yet.
-    fn place(&self, id: GroupId) -> Place {
+    pub(in super::super) fn place(&self, id: GroupId) -> Place {
         let waiting = self.waiting(id);
         let (priority, ..) = waiting[0];
         let oldest = waiting.iter().map(|&(_, created, _)| created).min().unwrap();

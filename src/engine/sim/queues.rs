@@ -18,14 +18,18 @@ pub(super) struct Shape {
     resources: Vec<ResourceId>,
     /// What a pod may cost.
     costs: Vec<Vector>,
+    /// Most that a pod costs of a resource.
+    dearest: u32,
     /// Of how many amounts one is, in each resource.
     unit: i128,
     queues: Vec<QueueId>,
     clusters: u16,
-    /// Most that a queue lists: guarantees, limits and such.
-    dense: u32,
-    /// Whether something is odd: unknown queues, cycles, weight 0.
-    odd: bool,
+    /// How much is listed of guarantees, of limits and of what may run, in quarters.
+    dense: [u32; 3],
+    /// Most that one node has of a resource, and most that one queue is guaranteed.
+    most: [u32; 2],
+    /// Whether something is odd: unknown queues, cycles, weight 0, faults.
+    pub(super) odd: bool,
 }
 
 impl Shape {
@@ -39,13 +43,18 @@ impl Shape {
         let mut shape = Self {
             resources,
             costs: Vec::new(),
-            unit: if random.one_in(8) { 1 << 40 } else { 1 },
+            dearest: 0,
+            unit: random.weighted(&[(8, 1), (1, 1 << 40), (1, 1 << 58)]).unwrap_or(1),
             queues: (1..=random.within(1, 9)).map(QueueId).collect(),
             clusters: if random.one_in(3) { 2 } else { 1 },
-            dense: random.within(1, 4),
+            dense: [(); 3].map(|()| random.below(4)),
+            most: [random.within(3, 12), random.within(3, 20)],
             odd: random.one_in(2),
         };
-        shape.costs = (0..random.within(1, 4)).map(|_| shape.new_cost(random)).collect();
+        // More costs than a group offers at a time, now and then.
+        let costs = if random.one_in(20) { 90 } else { random.within(1, 4) };
+        shape.dearest = if costs > 4 { 60 } else { 3 };
+        shape.costs = (0..costs).map(|_| shape.new_cost(random)).collect();
         shape
     }
 
@@ -53,7 +62,7 @@ impl Shape {
         let mut cost = Vector::default();
         for &resource in &self.resources {
             if resource == ResourceId::CPU || random.one_in(2) {
-                cost.set(resource, self.amount(random, 3));
+                cost.set(resource, self.amount(random, self.dearest));
             }
         }
         if !(self.odd && random.one_in(8)) {
@@ -73,6 +82,11 @@ impl Shape {
         random.pick(&self.costs).unwrap_or_default()
     }
 
+    /// How many pods come at a time, at most.
+    pub(super) fn crowd(&self) -> u32 {
+        u32::try_from(self.costs.len()).unwrap_or(u32::MAX).max(4) / 2 + 2
+    }
+
     pub(super) fn cluster(&self, random: &mut Random) -> ClusterId {
         ClusterId(u16::try_from(random.below(u32::from(self.clusters))).unwrap_or(0))
     }
@@ -90,9 +104,9 @@ impl Shape {
     }
 
     /// Listed amounts of some resources, or of none.
-    fn listed(&self, random: &mut Random, most: u32) -> Vector {
+    fn listed(&self, random: &mut Random, dense: u32, most: u32) -> Vector {
         let mut listed = Vector::default();
-        if random.below(5) >= self.dense {
+        if random.below(4) >= dense {
             return listed;
         }
         for &resource in &self.resources {
@@ -107,18 +121,19 @@ impl Shape {
     }
 
     pub(super) fn queue_config(&self, random: &mut Random, id: QueueId) -> QueueConfig {
+        let [given, limited, dense] = self.dense;
         let running = |random: &mut Random, most| {
             let least = u32::from(!random.one_in(8));
-            (random.below(6) < self.dense / 2).then(|| u64::from(random.within(least, most)))
+            (random.below(8) < dense).then(|| u64::from(random.within(least, most)))
         };
         QueueConfig {
             parent: self.parent(random, id),
             weight: if self.odd && random.one_in(30) { 0 } else { random.within(1, 4) },
-            guaranteed: self.listed(random, 6),
-            limit: self.listed(random, 9),
+            guaranteed: self.listed(random, given, self.most[1]),
+            limit: self.listed(random, limited, 12),
             order: if random.one_in(3) { Order::Strict } else { Order::BestEffort },
-            hold: random.one_in(15),
-            malformed: random.one_in(30),
+            hold: random.one_in(if self.odd { 20 } else { 60 }),
+            malformed: self.odd && random.one_in(40),
             max_pending: random.one_in(4).then(|| u64::from(random.within(1, 5))),
             max_running: MaxRunning { groups: running(random, 3), pods: running(random, 7) },
         }
@@ -139,11 +154,11 @@ impl Shape {
     pub(super) fn node_config(&self, random: &mut Random) -> NodeConfig {
         let mut allocatable = Vector::default();
         for &resource in &self.resources {
-            if !random.one_in(4) {
-                allocatable.set(resource, self.amount(random, 9));
+            if !random.one_in(8) {
+                allocatable.set(resource, self.amount(random, self.most[0]));
             }
         }
-        let pods = if random.one_in(3) { random.within(1, 5) } else { 110 };
+        let pods = if random.one_in(4) { random.within(1, 5) } else { 110 };
         allocatable.set(ResourceId::PODS, i128::from(pods));
         NodeConfig {
             cluster: self.cluster(random),
@@ -154,7 +169,7 @@ impl Shape {
     }
 
     pub(super) fn foreign(&self, random: &mut Random) -> Vector {
-        self.listed(random, 4)
+        self.listed(random, 4, 4)
     }
 
     pub(super) fn group_config(&self, random: &mut Random) -> GroupConfig {
@@ -171,7 +186,7 @@ impl Shape {
         GroupConfig {
             cluster: self.cluster(random),
             root: Uid(u128::from(random.within(1, 6))),
-            queue: match random.below(20) {
+            queue: match random.below(if self.odd { 30 } else { 90 }) {
                 0 => Assignment::Unresolved,
                 1 => Assignment::Unnamed,
                 2 => Assignment::Queue(QueueId(random.within(10, 12))),
@@ -179,8 +194,8 @@ impl Shape {
                 _ => Assignment::Queue(queue),
             },
             gang,
-            singleton: random.one_in(5).then(|| SingletonId(random.within(1, 2))),
-            non_preemptible: random.one_in(6),
+            singleton: random.one_in(6).then(|| SingletonId(random.within(1, 2))),
+            non_preemptible: random.one_in(8),
         }
     }
 }

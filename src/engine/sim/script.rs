@@ -16,7 +16,7 @@ const GROUPS: u32 = 10;
 /// Uids of pods.
 const UIDS: u32 = 200;
 /// More pods than this at a time show nothing more.
-const PODS: usize = 45;
+const PODS: usize = 60;
 
 type Happening = fn(&mut Script);
 
@@ -25,6 +25,7 @@ const HAPPENINGS: &[(u32, Happening)] = &[
     (16, Script::pods_arrive),
     (14, Script::decide),
     (10, Script::pod_goes_on),
+    (6, Script::pods_end),
     (7, Script::release_ends),
     (6, Script::time_passes),
     (4, Script::pod_goes),
@@ -33,6 +34,7 @@ const HAPPENINGS: &[(u32, Happening)] = &[
     (2, Script::outcome_comes_late),
     (2, Script::node_changes),
     (1, Script::node_goes),
+    (2, Script::node_fails),
     (2, Script::foreign_load_changes),
     (2, Script::queue_changes),
     (1, Script::queue_goes),
@@ -43,12 +45,14 @@ const HAPPENINGS: &[(u32, Happening)] = &[
     (2, Script::is_rehearsed),
 ];
 
+/// So many of them happen where nothing is odd.
+const CALM: usize = 7;
+
 /// The log of a seed.
 pub(super) fn write(seed: u64) -> Log {
     let mut random = Random(seed);
     let shape = Shape::random(&mut random);
     let length = random.within(10, 120);
-    let calm = random.one_in(3);
     let mut script = Script {
         random,
         shape,
@@ -58,7 +62,7 @@ pub(super) fn write(seed: u64) -> Log {
         log: Log::new(),
     };
     script.opens();
-    let happenings = if calm { &HAPPENINGS[..6] } else { HAPPENINGS };
+    let happenings = if script.shape.odd { HAPPENINGS } else { &HAPPENINGS[..CALM] };
     for _ in 0..length {
         if let Some(happens) = script.random.weighted(happenings) {
             happens(&mut script);
@@ -110,7 +114,7 @@ impl Script {
                 self.tell(Event::Synced(cluster));
             }
         }
-        for _ in 0..self.random.within(0, 8) {
+        for _ in 0..self.random.within(0, 20) {
             self.pods_arrive();
         }
     }
@@ -136,7 +140,7 @@ impl Script {
             self.tell(Event::GroupChanged(group, config));
         }
         let alike = self.random.one_in(2).then(|| self.shape.cost(&mut self.random));
-        for _ in 0..self.random.within(1, 4) {
+        for _ in 0..self.random.within(1, self.shape.crowd()) {
             let id = Uid(u128::from(self.random.within(1, UIDS)));
             let cost = alike.clone().unwrap_or_else(|| self.shape.cost(&mut self.random));
             let state = if self.random.one_in(10) { self.state() } else { PodState::Gated };
@@ -178,6 +182,15 @@ impl Script {
             _ => PodState::Ended,
         };
         self.see(id, |pod| pod.state = state);
+    }
+
+    /// Room for some of what waits.
+    fn pods_end(&mut self) {
+        for _ in 0..self.random.within(1, 6) {
+            let runs = |pod: &Pod| pod.has_started() && pod.config.state != PodState::Ended;
+            let Some(id) = self.pod(runs) else { return };
+            self.see(id, |pod| pod.state = PodState::Ended);
+        }
     }
 
     fn pod_is_told_anything(&mut self) {
@@ -253,6 +266,17 @@ impl Script {
             config.cluster = before.cluster;
         }
         self.tell(Event::NodeChanged(id, config));
+    }
+
+    /// It stops to answer; what is on it is deleted.
+    fn node_fails(&mut self) {
+        let id = self.node();
+        let Some(mut config) = self.told.nodes.get(&id).cloned() else { return };
+        config.ready = false;
+        self.tell(Event::NodeChanged(id, config));
+        if let Some(pod) = self.pod(|pod| pod.config.node() == Some(id)) {
+            self.see(pod, |pod| pod.state = PodState::Bound { node: id, terminating: true });
+        }
     }
 
     fn node_goes(&mut self) {

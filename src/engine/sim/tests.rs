@@ -54,6 +54,10 @@ impl Scheduler for Unfair {
         decisions.retain(|decision| decision.pod.0 % 50 != 7);
         decisions
     }
+
+    fn seen(&self) -> Seen {
+        Seen::of_reference(&self.0)
+    }
 }
 
 #[test]
