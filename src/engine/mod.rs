@@ -13,7 +13,9 @@
 pub mod action;
 mod amounts;
 mod backlog;
+mod charge;
 mod decide;
+mod directory;
 mod entitle;
 pub mod event;
 mod explain;

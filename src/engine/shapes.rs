@@ -1,9 +1,10 @@
 //! What pods cost, and what groups offer: each different one kept once, with a number.
 
 use super::amounts::{Axes, Need};
+use super::directory::Directory;
 use super::mask::Mask;
 use super::model::Vector;
-use super::slab::{Directory, Slab};
+use super::slab::Slab;
 
 /// Number of a cost.
 pub(super) type ShapeId = u32;

@@ -177,6 +177,9 @@ fn every_room_uses_only_the_rooms_it_may() {
     assert!(wrong.is_empty(), "not in the table:\n{}", wrong.join("\n"));
 }
 
+/// The one hash map of a pure room: asked by key and never gone through.
+const ASKED_BY_KEY: &str = "src/engine/directory.rs";
+
 #[test]
 fn pure_rooms_stay_pure() {
     let mut wrong = Vec::new();
@@ -188,7 +191,7 @@ fn pure_rooms_stay_pure() {
                 let edge = |c: Option<char>| c.is_none_or(|c| !(c.is_alphanumeric() || c == '_'));
                 edge(text[..at].chars().next_back()) && edge(text[at + word.len()..].chars().next())
             });
-            if used {
+            if used && !(source.path.ends_with(ASKED_BY_KEY) && *word == "HashMap") {
                 wrong.push(format!("{} uses {word}", source.path.display()));
             }
         }

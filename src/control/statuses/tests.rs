@@ -68,6 +68,7 @@ impl World {
 
     /// What is written of the upper queue.
     fn written(&mut self, now: Millis) -> Option<QueueStatus> {
+        self.engine.settle();
         let mut view = View::of(&self.engine, &self.names, now, Totals::default());
         view.synced = true;
         self.statuses.due();

@@ -8,7 +8,7 @@ use super::*;
 use crate::engine::amounts::Amounts;
 use crate::engine::backlog::reopens_at;
 use crate::engine::group::Standing;
-use crate::engine::{Gang, ResourceId, Uid};
+use crate::engine::{Gang, ResourceId, SingletonId, Uid};
 
 const HERE: ClusterId = ClusterId(0);
 

@@ -441,7 +441,7 @@ fn resources_beyond_the_cap_share_one_number() {
     assert_eq!(bench.mirror.resources.len(), 1_001);
     let others: i128 =
         bench.mirror.pods.values().map(|pod| pod.cost.get(crate::engine::ResourceId(1_000))).sum();
-    assert_eq!(others, 2_700 - (1_000 - 3));
+    assert_eq!(others, 2_700 - (1_000 - 4));
 }
 
 #[test]
