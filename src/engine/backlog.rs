@@ -1,95 +1,15 @@
 //! How many pods wait in each queue, and which queues take no more.
 //!
 //! Counted as pods come and go, a step for each queue above, never by going through them.
+//! Queues become full at `max_pending` and stay so until a tenth has gone, or admission
+//! would be told something else with every pod.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::event::QueueConfig;
 use super::line::Line;
-use super::model::{PodId, QueueId};
-use super::tree::Tree;
+use super::model::{Assignment, PodId, QueueId};
+use super::slab::NONE;
 use super::world::Engine;
-
-/// Pods of one group that wait in a queue.
-pub(super) type Waiting = (QueueId, u64);
-
-/// Pods that wait, by queue.
-#[derive(Debug, Default)]
-pub(super) struct Backlogs {
-    /// Without the queues below.
-    direct: BTreeMap<QueueId, u64>,
-    /// With the queues below.
-    sums: BTreeMap<QueueId, u64>,
-    /// Queues that are full: at `max_pending` they become so, and they stay so until a
-    /// tenth has gone, or admission would be told something else with every pod.
-    full: BTreeSet<QueueId>,
-}
-
-impl Backlogs {
-    /// Takes in that a group's waiting pods are others than before.
-    pub(super) fn moved(
-        &mut self,
-        tree: &Tree,
-        queues: &BTreeMap<QueueId, QueueConfig>,
-        before: Option<Waiting>,
-        after: Option<Waiting>,
-    ) {
-        // First all that comes, then all that goes: nothing looks empty for a moment.
-        if let Some((queue, pods)) = after {
-            self.enter(tree, queue, |sum| sum + pods);
-        }
-        if let Some((queue, pods)) = before {
-            self.enter(tree, queue, |sum| sum.saturating_sub(pods));
-        }
-        for (queue, _) in before.into_iter().chain(after) {
-            for above in tree.path(queue) {
-                self.judge(queues, above.queue);
-            }
-        }
-    }
-
-    fn enter(&mut self, tree: &Tree, queue: QueueId, change: impl Fn(u64) -> u64) {
-        set(&mut self.direct, queue, &change);
-        for above in tree.path(queue) {
-            set(&mut self.sums, above.queue, &change);
-        }
-    }
-
-    /// Sums up again after the tree or a queue's configuration has changed.
-    pub(super) fn sum_up(&mut self, tree: &Tree, queues: &BTreeMap<QueueId, QueueConfig>) {
-        self.sums.clear();
-        for (&queue, &pods) in &self.direct {
-            for above in tree.path(queue) {
-                set(&mut self.sums, above.queue, |sum| sum + pods);
-            }
-        }
-        self.full.retain(|queue| queues.contains_key(queue));
-        for &queue in queues.keys() {
-            self.judge(queues, queue);
-        }
-    }
-
-    fn judge(&mut self, queues: &BTreeMap<QueueId, QueueConfig>, queue: QueueId) {
-        let pods = self.pods(queue);
-        match queues.get(&queue).and_then(|queue| queue.max_pending) {
-            Some(most) if pods >= most => drop(self.full.insert(queue)),
-            Some(most) if pods > reopens_at(most) => {}
-            _ => drop(self.full.remove(&queue)),
-        }
-    }
-
-    fn pods(&self, queue: QueueId) -> u64 {
-        self.sums.get(&queue).copied().unwrap_or(0)
-    }
-}
-
-/// Changes a count; zeros are not kept.
-fn set(counts: &mut BTreeMap<QueueId, u64>, queue: QueueId, change: impl Fn(u64) -> u64) {
-    match change(counts.get(&queue).copied().unwrap_or(0)) {
-        0 => drop(counts.remove(&queue)),
-        pods => drop(counts.insert(queue, pods)),
-    }
-}
 
 /// How many pods may wait in a queue that was full and is full no more: nine tenths.
 pub(super) fn reopens_at(most: u64) -> u64 {
@@ -97,16 +17,67 @@ pub(super) fn reopens_at(most: u64) -> u64 {
 }
 
 impl Engine {
+    /// Counts the waiting pods of a group where they wait.
+    pub(super) fn count_backlog(&mut self, slot: u32) {
+        let group = &self.groups[slot];
+        let counted = match group.config.queue {
+            Assignment::Queue(_) => (group.line, group.have()),
+            _ => (NONE, 0),
+        };
+        self.recount(slot, counted);
+    }
+
+    /// What of a group counts as the backlog of which line is something else than before.
+    pub(super) fn recount(&mut self, slot: u32, counted: (u32, u32)) {
+        let before = std::mem::replace(&mut self.groups[slot].counted, counted);
+        if before != counted {
+            self.pend(counted.0, |pods| pods + u64::from(counted.1));
+            self.pend(before.0, |pods| pods - u64::from(before.1));
+        }
+    }
+
+    fn pend(&mut self, line: u32, change: impl Fn(u64) -> u64) {
+        if line == NONE {
+            return;
+        }
+        let line = &mut self.lines[line];
+        line.pending = change(line.pending);
+        self.todo.backlogs.push(line.queue);
+        if line.node != NONE {
+            self.tree.pend(line.node, change);
+        }
+    }
+
+    /// Finds out which of the queues whose backlog has changed, and of those above, are full.
+    /// Not before all of it is counted, so that nothing looks empty for a moment.
+    pub(super) fn judge_backlogs(&mut self) {
+        while let Some(queue) = self.todo.backlogs.pop() {
+            for node in self.tree.path(queue) {
+                match self.queues.get(&node.queue).and_then(|queue| queue.max_pending) {
+                    Some(most) if node.pending >= most => drop(self.full.insert(node.queue)),
+                    Some(most) if node.pending > reopens_at(most) => {}
+                    _ => drop(self.full.remove(&node.queue)),
+                }
+            }
+        }
+    }
+
+    /// After a change of the tree every queue may be full or be so no more.
+    pub(super) fn judge_all_backlogs(&mut self) {
+        self.full.retain(|&queue| self.tree.of_queue(queue).is_some());
+        self.todo.backlogs.extend(self.queues.keys());
+    }
+
     /// Queues in which, with those below, as many pods wait as may.
     #[must_use]
     pub fn full(&self) -> &BTreeSet<QueueId> {
-        &self.backlogs.full
+        &self.full
     }
 
     /// Pods that wait in a queue and below it.
     #[must_use]
     pub fn pending(&self, queue: QueueId) -> u64 {
-        self.backlogs.pods(queue)
+        self.tree.of_queue(queue).map_or(0, |node| node.pending)
     }
 
     /// The nearest queue, this one or one above it, in which so many pods never wait together,

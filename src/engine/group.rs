@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::GroupConfig;
 use super::line::{Place, halves};
-use super::model::{Assignment, ClusterId, Gang, GroupId, Millis, PodId, PodState, QueueId, Uid};
+use super::model::{Assignment, ClusterId, Gang, GroupId, Millis, PodId, PodState, Uid};
 use super::reason::Reason;
 use super::shapes::{ClassId, Kind, Parts, ShapeId};
 use super::slab::NONE;
@@ -218,8 +218,8 @@ pub(super) struct Group {
     pub(super) charged: u32,
     pub(super) arrived: Millis,
     pub(super) standing: Standing,
-    /// What of it counts as its queue's backlog.
-    pub(super) counted: Option<(QueueId, u64)>,
+    /// Slot of the line whose backlog it counts in, and how many pods.
+    pub(super) counted: (u32, u32),
     /// Its place has to be looked at.
     pub(super) is_stale: bool,
 }
@@ -238,7 +238,7 @@ impl Group {
             charged: 0,
             arrived: 0,
             standing: Standing::Out,
-            counted: None,
+            counted: (NONE, 0),
             is_stale: false,
         }
     }

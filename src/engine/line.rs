@@ -137,6 +137,8 @@ pub(super) struct Line {
     pub(super) waiting: Amounts,
     /// Groups with a singleton key: those that wait, and how many are charged.
     pub(super) keys: BTreeMap<SingletonId, Key>,
+    /// Pods that wait.
+    pub(super) pending: u64,
     /// Groups that name its queue.
     pub(super) groups: u32,
     /// Its offers or its usage have changed and the tree does not know it.
@@ -163,6 +165,7 @@ impl Line {
             load: Amounts::default(),
             waiting: Amounts::default(),
             keys: BTreeMap::new(),
+            pending: 0,
             groups: 0,
             is_touched: false,
         }

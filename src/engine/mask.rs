@@ -45,6 +45,24 @@ impl Mask {
         !self.is_empty()
     }
 
+    pub(super) fn len(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// Keeps what passes.
+    pub(super) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
+        for (at, word) in (0..).zip(&mut self.0) {
+            let mut rest = *word;
+            while rest != 0 {
+                let bit = rest.trailing_zeros();
+                rest &= rest - 1;
+                if !keep(at * BITS + bit) {
+                    *word &= !(1 << bit);
+                }
+            }
+        }
+    }
+
     pub(super) fn add(&mut self, other: &Self) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);

@@ -34,8 +34,8 @@
 //!   as water fills vessels of different width: each gets level × weight, but at least its
 //!   floor (what it is given, as far as it demands that and its limit lets it) and at most its
 //!   cap (what it demands, as far as its limit lets it). Each is rounded down to a multiple of
-//!   2^-20 of what there is for all, or to a whole unit if that is more: a trifle that comes
-//!   or goes does not change what everybody is entitled to. Where the floors are more than there is, they all shrink by the same factor; where the caps are
+//!   the largest power of two that is at most 2^-20 of what there is for all, or to a whole
+//!   unit: a trifle that comes or goes does not change what everybody is entitled to. Where the floors are more than there is, they all shrink by the same factor; where the caps are
 //!   less, each gets its cap. It is worked out once for a call of `decide`: what is let go
 //!   moves from waiting to usage and changes no demand.
 //!

@@ -46,7 +46,8 @@ impl Engine {
         while let Some(slot) = self.todo.lines.pop() {
             self.refresh(slot);
         }
-        self.classes.sweep(&mut self.shapes);
+        self.judge_backlogs();
+        self.classes.sweep(&mut self.shapes, &mut self.fitting);
     }
 
     /// A resource has an axis that had none: everything is added up again.
@@ -106,7 +107,7 @@ impl Engine {
             self.stray.sub_all(&line.load);
         }
         self.rehearsal.clear();
-        self.backlogs.sum_up(&self.tree, &self.queues);
+        self.judge_all_backlogs();
         let all: Vec<u32> = self.groups.iter().map(|(slot, _)| slot).collect();
         for slot in all {
             self.look_at(slot);
@@ -250,20 +251,6 @@ impl Engine {
                 let line = group.line;
                 self.lines[line].keys.remove(&key);
             }
-        }
-    }
-
-    pub(super) fn count_backlog(&mut self, slot: u32) {
-        let group = &mut self.groups[slot];
-        let counted = match group.config.queue {
-            Assignment::Queue(queue) if group.waiting.len() > 0 => {
-                Some((queue, u64::from(group.have())))
-            }
-            _ => None,
-        };
-        if group.counted != counted {
-            let before = std::mem::replace(&mut group.counted, counted);
-            self.backlogs.moved(&self.tree, &self.queues, before, counted);
         }
     }
 

@@ -172,13 +172,14 @@ impl Classes {
 
     /// Forgets the classes that nobody holds, once the tree knows that they are gone: their
     /// numbers are given to others.
-    pub(super) fn sweep(&mut self, shapes: &mut Shapes) {
+    pub(super) fn sweep(&mut self, shapes: &mut Shapes, fitting: &mut Mask) {
         while let Some(id) = self.left.pop() {
             if self.slab.get(id).is_some_and(|class| class.holders == 0)
                 && let Some(class) = self.slab.remove(id)
             {
                 class.kind.parts.iter().for_each(|(shape, _)| shapes.release(shape));
                 self.by_kind.remove(&class.kind);
+                fitting.unset(id);
             }
         }
     }

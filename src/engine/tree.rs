@@ -67,6 +67,8 @@ pub(super) struct Node {
     pub(super) usage: Amounts,
     /// What waits here and below and may start.
     waiting: Amounts,
+    /// Pods that wait here and below.
+    pub(super) pending: u64,
     /// Children with offers, in the order of their turns.
     turns: BTreeSet<(Key, u32)>,
     key: Option<Key>,
@@ -155,6 +157,16 @@ impl Tree {
     /// Takes in that so much more waits below `node`, or less.
     pub(super) fn ask(&mut self, node: u32, change: impl Fn(&mut Amounts)) {
         self.climb(node, |node| change(&mut node.waiting));
+    }
+
+    /// Takes in that so many more pods wait below `node`, or less.
+    pub(super) fn pend(&mut self, node: u32, change: impl Fn(u64) -> u64) {
+        let mut at = node;
+        while at != NONE {
+            let node = self.node_mut(at);
+            node.pending = change(node.pending);
+            at = node.parent;
+        }
     }
 
     /// What is used or asked below `from` changes what its siblings, and those of the nodes

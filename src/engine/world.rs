@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::amounts::{Amounts, Axes};
-use super::backlog::Backlogs;
 use super::directory::Directory;
 use super::event::{Event, GroupConfig, NodeConfig, Outcome, Pause, PodConfig, QueueConfig};
 use super::explain::Rehearsal;
@@ -34,7 +33,8 @@ pub struct Engine {
     pub(super) lines: Slab<Line>,
     pub(super) line_of: BTreeMap<QueueId, u32>,
     pub(super) tree: Tree,
-    pub(super) backlogs: Backlogs,
+    /// Queues that take no more pods.
+    pub(super) full: BTreeSet<QueueId>,
     pub(super) synced: BTreeSet<ClusterId>,
     pub(super) paused: BTreeMap<ClusterId, Pause>,
     /// When the refused releases of waiting pods are tried again.
@@ -68,6 +68,8 @@ pub(super) struct Todo {
     pub(super) freed: bool,
     /// Slots of groups whose place may be another.
     pub(super) groups: Vec<u32>,
+    /// Queues whose backlog has changed.
+    pub(super) backlogs: Vec<QueueId>,
     /// Slots of lines of which the tree does not know everything.
     pub(super) lines: Vec<u32>,
 }
@@ -246,6 +248,7 @@ impl Engine {
 
     fn leave_line(&mut self, slot: u32) {
         self.stand(slot, super::group::Standing::Out);
+        self.recount(slot, (NONE, 0));
         let asked = self.asked_by(slot);
         self.ask(self.groups[slot].asks_in(), |waiting| waiting.sub_all(&asked));
         let line = std::mem::replace(&mut self.groups[slot].line, NONE);
@@ -353,7 +356,6 @@ impl Engine {
     /// Forgets a group without pods.
     fn tidy_group(&mut self, slot: u32) {
         if self.groups[slot].pods == NONE {
-            self.count_backlog(slot);
             self.leave_line(slot);
             if let Some(group) = self.groups.remove(slot) {
                 self.group_slots.remove(&group.id);

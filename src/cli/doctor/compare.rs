@@ -128,7 +128,8 @@ mod tests {
     #[case::fewer("/spec/validations", json!([]), "spec.validations is not as rendered")]
     #[case::gone("/spec/variables", Value::Null, "spec.variables is not as rendered")]
     #[case::expression("/spec/validations/0/expression", json!("true"), "spec.validations[0].expression is not")]
-    #[case::added("/spec/matchConditions", json!([{"name": "n", "expression": "false"}]), "spec.matchConditions was added")]
+    #[case::condition("/spec/matchConditions/0/expression", json!("false"), "spec.matchConditions[0].expression is not")]
+    #[case::added("/spec/auditAnnotations", json!([{"key": "k", "valueExpression": "'v'"}]), "spec.auditAnnotations was added")]
     #[case::selector("/spec/matchConstraints/objectSelector", json!({"matchLabels": {"a": "b"}}), "objectSelector was added")]
     fn anything_else_is_told(#[case] at: &str, #[case] value: Value, #[case] said: &str) {
         let mut stored = policy();

@@ -5,8 +5,10 @@ use super::books::Books;
 use super::water::{Claim, fill};
 use super::{Amounts, Reference, Spot};
 
-/// Entitlements are whole multiples of this part of what there is, as a power of two.
-const GRAIN: u32 = 20;
+/// Entitlements are whole multiples of this: a power of two, at most 2^-20 of what there is.
+fn grain(most: i128) -> i128 {
+    (0..).map(|power| 1 << power).find(|grain| grain << 21 > most).unwrap()
+}
 
 impl Reference {
     /// What every place is entitled to, of each resource that there is.
@@ -16,8 +18,7 @@ impl Reference {
         let mut entitled = Amounts::new();
         for (resource, capacity) in books.capacity.iter().filter(|&(_, amount)| amount > 0) {
             let most = (capacity - books.stray.get(resource)).max(0);
-            let grain = (most >> GRAIN).max(1);
-            self.share_out(None, (resource, grain), most, &demand, &mut entitled);
+            self.share_out(None, (resource, grain(most)), most, &demand, &mut entitled);
         }
         entitled
     }

@@ -95,11 +95,12 @@ impl Tree {
         self.node_mut(line.node).line = slot;
         line.order = config.order;
         line.stopped = self.problems.contains_key(&queue);
-        let (node, usage) = (line.node, line.usage.clone());
+        let (node, usage, pending) = (line.node, line.usage.clone(), line.pending);
         let waiting = if line.stopped { Amounts::default() } else { line.waiting.clone() };
         self.climb(node, |node| {
             node.usage.add_all(&usage);
             node.waiting.add_all(&waiting);
+            node.pending += pending;
         });
     }
 

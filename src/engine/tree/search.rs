@@ -28,6 +28,9 @@ pub(in super::super) struct Seen<'a> {
     pub(in super::super) front: &'a dyn Fn(&Place, ClassId) -> Option<Turn>,
 }
 
+/// When no more classes than this may fit what is free, it is found out at once which do.
+const FEW: u32 = 64;
+
 /// Who does not let an offer in.
 #[derive(Clone, Copy)]
 enum Refusal {
@@ -40,6 +43,9 @@ enum Refusal {
 impl Tree {
     /// The next offer to let go, in the first band that has one.
     pub(in super::super) fn next(&mut self, seen: &mut Seen) -> Option<Chosen> {
+        if seen.fitting.len() <= FEW {
+            seen.fitting.retain(|class| seen.classes.get(class).need.fits(seen.free));
+        }
         for band in BANDS {
             if self.exhausted[band as usize] {
                 continue;
@@ -77,9 +83,6 @@ impl Tree {
         depth: usize,
     ) -> Option<Chosen> {
         masks.resize_with(masks.len().max(depth + 1), Mask::default);
-        if band == Band::Entitled && !self.node(at).is_line() {
-            self.divide(at);
-        }
         let node = &self.nodes[at as usize];
         if at != ROOT && !node.may_admit(band) {
             return None;
@@ -90,6 +93,9 @@ impl Tree {
         }
         if node.is_line() {
             return self.pick(at, band, seen, masks, depth);
+        }
+        if band == Band::Entitled {
+            self.divide(at);
         }
         let turns = std::mem::take(&mut self.node_mut(at).turns);
         let mut next = turns.iter();
@@ -122,7 +128,7 @@ impl Tree {
     ) -> Option<Chosen> {
         let slot = self.node(at).line;
         let line = &seen.lines[slot];
-        let first = first_lane(line, &masks[depth], seen.front)?;
+        let first = first_lane(line, |class| masks[depth].has(class), seen.front)?;
         if let Some(refusal) =
             self.refusal(at, band, &seen.classes.get(first.class).need, seen.free)
         {
@@ -137,7 +143,7 @@ impl Tree {
                 }
             }
         }
-        let first = first_lane(line, &masks[depth], seen.front)?;
+        let first = first_lane(line, |class| masks[depth].has(class), seen.front)?;
         Some(Chosen { line: slot, class: first.class, place: first.first })
     }
 
@@ -176,13 +182,13 @@ impl Tree {
     }
 }
 
-/// The lane with the earliest offer of those whose class is in `mask`.
+/// The lane with the earliest offer of those that may be chosen.
 fn first_lane<'a>(
     line: &'a Line,
-    mask: &Mask,
+    may: impl Fn(ClassId) -> bool,
     front: &dyn Fn(&Place, ClassId) -> Option<Turn>,
 ) -> Option<&'a Lane> {
-    let open = line.lanes.iter().filter(|lane| !lane.hopeless && mask.has(lane.class));
+    let open = line.lanes.iter().filter(|lane| !lane.hopeless && may(lane.class));
     open.reduce(|first, lane| match lane.first.cmp(&first.first) {
         std::cmp::Ordering::Less => lane,
         std::cmp::Ordering::Greater => first,
@@ -198,7 +204,5 @@ pub(in super::super) fn first_of_all<'a>(
     line: &'a Line,
     front: &dyn Fn(&Place, ClassId) -> Option<Turn>,
 ) -> Option<&'a Lane> {
-    let mut all = Mask::default();
-    line.lanes.iter().for_each(|lane| all.set(lane.class));
-    first_lane(line, &all, front)
+    first_lane(line, |_| true, front)
 }

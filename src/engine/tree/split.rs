@@ -5,9 +5,11 @@ use super::super::amounts::{Amounts, Axis, Bounds};
 use super::super::entitle::{Claim, Level, divide};
 use super::{Band, Node, ROOT, Tree};
 
-/// Entitlements are whole multiples of this part of the capacity, as a power of two, so
+/// Entitlements are whole multiples of a power of two, at most 2⁻²⁰ of what there is, so
 /// that not each pod that comes or goes changes everybody's by a trifle.
-const GRAIN: u32 = 20;
+fn grain(whole: i128) -> i128 {
+    1 << whole.checked_ilog2().unwrap_or(0).saturating_sub(20)
+}
 
 /// What is known of a division.
 #[derive(Debug, Default)]
@@ -26,6 +28,8 @@ pub(super) enum Division {
 pub(super) struct Part {
     axis: Axis,
     level: Level,
+    /// The level is that of last time: who claims the same gets the same.
+    same: bool,
 }
 
 impl Tree {
@@ -35,10 +39,15 @@ impl Tree {
         if whole == self.whole {
             return;
         }
-        let are = |amounts: &Amounts| amounts.iter().map(|(_, all)| all > 0).collect::<Vec<_>>();
-        if are(&whole) != are(&self.whole) {
-            self.nodes.iter_mut().for_each(|node| node.entitled = Bounds::default());
-            self.nodes.iter_mut().for_each(|node| node.undivide(Division::Unknown));
+        let grains = |amounts: &Amounts| {
+            amounts.iter().map(|(_, all)| (all > 0, grain(all))).collect::<Vec<_>>()
+        };
+        if grains(&whole) != grains(&self.whole) {
+            for node in &mut self.nodes {
+                node.entitled = Bounds::default();
+                node.claims.clear();
+                node.undivide(Division::Unknown);
+            }
         }
         self.whole = whole;
         self.node_mut(ROOT).undivide(Division::Unknown);
@@ -87,7 +96,8 @@ impl Tree {
             claims.clear();
             claims.extend(children.iter().map(|&child| self.node(child).claim(axis)));
             let last = before.get(index).map(|part| part.level);
-            let part = Part { axis, level: divide(mine, &claims, last) };
+            let level = divide(mine, &claims, last);
+            let part = Part { axis, level, same: last == Some(level) };
             for (&child, &claim) in children.iter().zip(&claims) {
                 self.entitle(child, index, part, claim);
             }
@@ -98,9 +108,10 @@ impl Tree {
     }
 
     fn entitle(&mut self, child: u32, index: usize, part: Part, claim: Claim) {
-        let grain = (self.whole.get(part.axis) >> GRAIN).max(1);
-        let gets = part.level.gives(claim);
-        let gets = gets - gets.rem_euclid(grain);
+        if self.node(child).claims.get(index) == Some(&claim) && part.same {
+            return;
+        }
+        let gets = part.level.gives(claim) & -grain(self.whole.get(part.axis));
         let node = self.node_mut(child);
         if index >= node.claims.len() {
             node.claims.resize(index + 1, Claim::default());
