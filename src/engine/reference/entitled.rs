@@ -7,7 +7,7 @@ use super::{Amounts, Reference, Spot};
 
 /// Entitlements are whole multiples of this: a power of two, at most 2^-20 of what there is.
 fn grain(most: i128) -> i128 {
-    (0..).map(|power| 1 << power).find(|grain| grain << 21 > most).unwrap()
+    (0..100).map(|power| 1 << power).find(|grain| grain << 21 > most).unwrap()
 }
 
 impl Reference {
