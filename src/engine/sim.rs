@@ -148,7 +148,9 @@ impl<A: Scheduler, B: Scheduler> Play<A, B> {
             Step::Decide(budget) => {
                 let (a, b) = (self.a.decide(*budget), self.b.decide(*budget));
                 if a != b {
-                    return Some(format!("the first decides {a:#?},\nthe second {b:#?}"));
+                    return Some(format!(
+                        "at {now} the first decides\n    {a:?}\nthe second\n    {b:?}"
+                    ));
                 }
                 let (a, b) = (self.a.seen(), self.b.seen());
                 if a != b {
