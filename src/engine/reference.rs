@@ -2,7 +2,9 @@
 //!
 //! This page is the specification. The code below it says the same, as plainly as it can: it
 //! keeps what it was told and works everything out anew for each choice. The engine must
-//! decide the same from the same events; `sim` compares the two. Amounts are whole numbers.
+//! decide the same from the same events; `sim` compares the two. Amounts are whole numbers,
+//! and a resource that something asks none of never keeps it waiting. Nothing that runs is
+//! taken back.
 //!
 //! # What is charged
 //!
@@ -33,16 +35,18 @@
 //!   out from the root down. At each place what it is entitled to is split among its children
 //!   as water fills vessels of different width: each gets level × weight, but at least its
 //!   floor (what it is given, as far as it demands that and its limit lets it) and at most its
-//!   cap (what it demands, as far as its limit lets it). Each is rounded down to a multiple of
-//!   the largest power of two that is at most 2^-20 of what there is for all, or to a whole
-//!   unit: a trifle that comes or goes does not change what everybody is entitled to. Where the floors are more than there is, they all shrink by the same factor; where the caps are
-//!   less, each gets its cap. It is worked out once for a call of `decide`: what is let go
-//!   moves from waiting to usage and changes no demand.
+//!   cap (what it demands, as far as its limit lets it). Where the floors are more than there
+//!   is, they all shrink by the same factor; where the caps are less, each gets its cap. Each
+//!   part is rounded down to a multiple of the largest power of two that is at most 2^-20 of
+//!   what there is for all, or to a whole unit: a trifle that comes or goes does not change
+//!   what everybody is entitled to. It is worked out once for a call of `decide`: what is let
+//!   go moves from waiting to usage and changes no demand.
 //!
 //! # Who offers
 //!
-//! Pods of a group take turns by priority, then age, then uid. A group whose release of a pod
-//! has been sent or done, as far as that pod is still there, has **begun**.
+//! Pods of a group take turns: by priority, then age, then uid. A group has **begun** when a
+//! pod of it that is still there was let go, whether that pod has ended or not. A gang of at
+//! least so many is **cut** when it has begun and fewer than so many were let go.
 //!
 //! * A gang that has not begun offers as many pods as start together, the first in turn.
 //! * Units, groups that have begun, and gangs of one offer one pod of each different cost,
@@ -58,10 +62,11 @@
 //!   one of its pods costs more than each node has, usable or not. No node at all is no
 //!   judgement.
 //!
-//! Offers of a queue stand in line: a gang that was cut (it has begun, and fewer than its
-//! number have started) first, then by priority of the first pod that waits, then by age of
-//! the oldest, then by uid of the root, then by group; offers of one group by the turn of
-//! their first pod. Of a strict queue only the first offer in line counts.
+//! Offers of a queue stand in line: of a cut gang first, then by priority of the first pod
+//! that waits, then by age of the oldest, then by uid of the root, then by group; offers of
+//! one group by the turn of their first pod. For the place every pod that waits counts, also
+//! one that is not to be tried again yet. Of a strict queue only the first offer in line
+//! counts.
 //!
 //! # One choice
 //!
@@ -69,11 +74,12 @@
 //! on its path usage and need together are within the limit. Those that fit are looked at in
 //! four **bands**; the first band that has any is the one to choose from:
 //!
-//! 1. **Completing**: offers of cut gangs.
+//! 1. **Completing**: offers of cut gangs. What they hold already may be of no use without.
 //! 2. **Guaranteed**: at each place on the path, from the line up, usage and need are within
 //!    what is given, judged by the resources given there; the line is given at least one.
 //! 3. **Entitled**: at each place on the path that uses anything, usage and need are within
-//!    what it is entitled to. Who uses nothing yet may always have a first group.
+//!    what it is entitled to. Who uses nothing yet is always within: else a gang larger than
+//!    its queue's part would never have its turn.
 //! 4. **Borrowing**: whatever fits.
 //!
 //! Work that is not preemptible never goes by the last two.

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::super::event::{Event, GroupConfig, MaxRunning, NodeConfig, PodConfig, QueueConfig};
+use super::super::event::{
+    Event, GroupConfig, MaxRunning, NodeConfig, Outcome, PodConfig, QueueConfig,
+};
 use super::super::model::{
     Assignment, ClusterId, Gang, GroupId, NodeId, Order, PodId, PodState, QueueId, ResourceId,
     SingletonId, Uid, Vector,
@@ -97,9 +99,13 @@ impl World {
         (0..pods).map(|_| self.pod(group, |_| {})).collect()
     }
 
-    fn end(&mut self, pod: PodId) {
+    fn see(&mut self, pod: PodId, state: PodState) {
         let config = self.reference.pods[&pod].config.clone();
-        self.tell(Event::PodChanged(pod, PodConfig { state: PodState::Ended, ..config }));
+        self.tell(Event::PodChanged(pod, PodConfig { state, ..config }));
+    }
+
+    fn end(&mut self, pod: PodId) {
+        self.see(pod, PodState::Ended);
     }
 
     fn decide(&mut self) -> Vec<PodId> {
@@ -113,6 +119,102 @@ impl World {
 
 fn below(parent: QueueId) -> impl FnOnce(&mut QueueConfig) {
     move |queue| queue.parent = Some(parent)
+}
+
+#[test]
+fn a_pod_is_charged_until_it_has_ended_or_is_lost_with_its_node() {
+    let bound = |node, terminating| PodState::Bound { node: NodeId(node), terminating };
+    // Charged to its queue, and taken from the capacity.
+    let cases = [
+        (RUNS, 1, 1),
+        (PodState::Ended, 0, 0),
+        (PodState::Dropped, 0, 0),
+        (bound(1, false), 1, 1),
+        (bound(1, true), 1, 1),
+        (bound(2, false), 1, 0),
+        (bound(2, true), 0, 0),
+        (bound(3, false), 1, 0),
+        (bound(3, true), 1, 0),
+        (bound(4, false), 0, 0),
+    ];
+    for (state, charged, taken) in cases {
+        let mut world = World::new(10);
+        let queue = world.queue(1, |_| {});
+        let pod = world.running(queue, 1);
+        let dead = NodeConfig { ready: false, schedulable: true, ..NodeConfig::default() };
+        world.tell(Event::NodeChanged(NodeId(2), dead));
+        let other = world.running(queue, 0);
+        world.see(other, bound(4, false));
+        world.tell(Event::NodeRemoved(NodeId(4)));
+        world.see(pod, state);
+        let books = world.reference.books();
+        assert_eq!(books.used(Spot::Queue(queue), CPU), charged, "{state:?}");
+        assert_eq!(books.load.get(CPU), taken, "{state:?}");
+    }
+}
+
+#[test]
+fn what_is_foreign_takes_from_its_own_node_alone() {
+    let mut world = World::new(10);
+    world.node(2, cpu(5));
+    world.tell(Event::ForeignChanged(NodeId(1), cpu(3)));
+    world.tell(Event::ForeignChanged(NodeId(2), cpu(7)));
+    for (id, ready, schedulable) in [(3, false, true), (4, true, false)] {
+        let config = NodeConfig { cluster: HERE, allocatable: cpu(5), ready, schedulable };
+        world.tell(Event::NodeChanged(NodeId(id), config));
+    }
+    assert_eq!(world.reference.books().capacity.get(CPU), 7);
+}
+
+#[test]
+fn a_queue_is_in_the_tree_only_by_a_path_that_makes_sense() {
+    let mut world = World::new(10);
+    let good = world.queue(1, |_| {});
+    let odd = [
+        world.queue(2, |q| q.malformed = true),
+        world.queue(3, below(QueueId(2))),
+        world.queue(4, below(QueueId(99))),
+        world.queue(5, below(QueueId(6))),
+        world.queue(6, below(QueueId(5))),
+    ];
+    for queue in odd {
+        world.single(queue, 1);
+        world.running(queue, 1);
+    }
+    let pod = world.single(good, 1);
+    assert_eq!(world.decide(), [pod]);
+    assert_eq!(world.reference.books().stray.get(CPU), 5);
+}
+
+#[test]
+fn all_of_a_group_starts_when_no_pod_has_arrived_for_two_seconds() {
+    let mut world = World::new(10);
+    let queue = world.queue(1, |_| {});
+    let group = world.group(queue, |group| group.gang = Gang::All);
+    let first = world.pod(group, |_| {});
+    world.reference.tick(1_000);
+    let second = world.pod(group, |_| {});
+    assert!(!world.reference.tick(2_999));
+    assert!(world.reference.tick(3_000));
+    assert_eq!(world.decide(), [first, second]);
+    let late = world.pod(group, |_| {});
+    assert_eq!(world.decide(), [late], "it has begun");
+}
+
+#[test]
+fn a_pod_that_was_refused_is_left_out_until_its_time_and_keeps_the_place_of_its_group() {
+    let mut world = World::new(10);
+    let queue = world.queue(1, |_| {});
+    let group = world.group(queue, |_| {});
+    let refused = world.pod(group, |_| {});
+    assert_eq!(world.decide(), [refused]);
+    world.tell(Event::Outcome(refused, Outcome::Refused { retry_at: 10 }));
+    let other = world.single(queue, 1);
+    let later = world.pod(group, |pod| pod.created = 99);
+    assert_eq!(world.decide(), [later, other]);
+    assert!(!world.reference.tick(9));
+    assert!(world.reference.tick(10));
+    assert_eq!(world.decide(), [refused]);
 }
 
 #[test]
@@ -489,6 +591,47 @@ fn a_gang_that_has_not_begun_offers_its_first_pods_and_no_others() {
     assert_eq!(world.decide(), []);
     world.node(1, [(CPU, 12), (PODS, 100)].into_iter().collect());
     assert_eq!(world.decide(), [large, small, last]);
+}
+
+#[test]
+fn a_gang_of_one_offers_one_pod_of_each_cost_like_units() {
+    for gang in [Gang::Units, Gang::AtLeast(0), Gang::AtLeast(1)] {
+        let mut world = World::new(10);
+        let queue = world.queue(1, |_| {});
+        world.running(queue, 7);
+        let group = world.group(queue, |group| group.gang = gang);
+        world.pod(group, |pod| pod.cost = cost(4));
+        let small = world.pod(group, |_| {});
+        assert_eq!(world.decide(), [small], "{gang:?}");
+    }
+}
+
+#[test]
+fn of_one_group_pods_of_32_costs_are_offered_at_a_time() {
+    let mut world = World::new(1000);
+    let queue = world.queue(1, |_| {});
+    world.running(queue, 900);
+    let group = world.group(queue, |_| {});
+    for units in 0..31 {
+        world.pod(group, |pod| pod.cost = cost(200 + units));
+    }
+    world.pod(group, |pod| pod.cost = cost(200));
+    let fits = world.pod(group, |_| {});
+    assert_eq!(world.clone().decide(), [fits]);
+    world.pod(group, |pod| (pod.cost, pod.priority) = (cost(300), 1));
+    assert_eq!(world.decide(), []);
+}
+
+#[test]
+fn entitlements_are_whole_millionths_of_what_there_is() {
+    let mut world = World::new(3 << 20);
+    let queues = [1, 2].map(|id| world.queue(id, |_| {}));
+    for queue in queues {
+        world.single(queue, 3 << 20);
+    }
+    world.running(QueueId(99), 2);
+    let entitled = queues.map(|queue| world.entitled(Spot::Queue(queue), CPU));
+    assert_eq!(entitled, [Some((3 << 19) - 2); 2], "a multiple of 2, of (3 << 20) - 2 >> 20");
 }
 
 #[test]
