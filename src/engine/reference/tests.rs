@@ -230,6 +230,21 @@ fn who_uses_nothing_may_start_a_first_group_larger_than_its_entitlement() {
 }
 
 #[test]
+fn who_uses_anything_at_all_has_had_its_first_group() {
+    let memory = |units| [(MEMORY, units), (PODS, 1)].into_iter().collect();
+    let mut world = World::new(10);
+    world.node(1, [(CPU, 10), (MEMORY, 10), (PODS, 100)].into_iter().collect());
+    let (busy, other) = (world.queue(1, |_| {}), world.queue(2, |_| {}));
+    let running = world.group(busy, |_| {});
+    world.pod(running, |pod| (pod.cost, pod.state) = (memory(1), RUNS));
+    world.running(other, 4);
+    let (large, small) = (world.single(busy, 6), world.single(other, 1));
+    world.single(other, 9);
+    assert_eq!(world.entitled(Spot::Queue(busy), CPU), Some(5));
+    assert_eq!(world.decide(), [small], "{large:?} is more than its queue is entitled to");
+}
+
+#[test]
 fn who_stays_within_its_entitlement_goes_before_a_lower_share_that_borrows() {
     let mut world = World::new(11);
     let (low, high) = (world.queue(1, |_| {}), world.queue(2, |_| {}));
@@ -490,6 +505,8 @@ fn only_so_many_groups_run_at_a_time_and_those_that_run_may_grow() {
     assert_eq!(world.decide(), []);
     world.end(pods[0][1]);
     assert_eq!(world.decide(), pods[2]);
+    world.pod(groups[0], |_| {});
+    assert_eq!(world.decide(), [], "it has begun, but nothing of it runs");
 }
 
 #[test]
@@ -560,6 +577,34 @@ fn equal_shares_go_by_age_then_uid_then_line_then_queue() {
 }
 
 #[test]
+fn a_cut_gang_stands_first_in_a_strict_line_whatever_its_priority() {
+    let mut world = World::new(3);
+    let queue = world.queue(1, |q| q.order = Order::Strict);
+    let gang = world.group(queue, |group| group.gang = Gang::AtLeast(2));
+    world.pod(gang, |pod| pod.state = RUNS);
+    let lacking = world.pod(gang, |pod| pod.cost = cost(3));
+    let group = world.group(queue, |_| {});
+    let urgent = world.pod(group, |pod| pod.priority = 9);
+    assert_eq!(world.decide(), []);
+    world.see(lacking, PodState::Dropped);
+    assert_eq!(world.decide(), [urgent]);
+}
+
+#[test]
+fn the_head_of_a_queue_is_that_of_its_child_of_the_lowest_share() {
+    let mut world = World::new(20);
+    let top = world.queue(1, |_| {});
+    let (rich, poor) = (world.queue(2, below(top)), world.queue(3, below(top)));
+    let other = world.queue(4, |_| {});
+    world.running(rich, 2);
+    world.running(other, 2);
+    let old = world.single(rich, 1);
+    let middle = world.single(other, 1);
+    let young = world.single(poor, 1);
+    assert_eq!(world.decide(), [middle, young, old]);
+}
+
+#[test]
 fn the_age_of_a_queue_is_that_of_its_first_offer_whether_it_fits_or_not() {
     let mut world = World::new(10);
     let (a, b) = (world.queue(1, |_| {}), world.queue(2, |_| {}));
@@ -574,7 +619,8 @@ fn a_line_goes_by_priority_of_the_first_pod_then_by_age_of_the_oldest() {
     let mut world = World::new(10);
     let queue = world.queue(1, |_| {});
     let group = world.group(queue, |_| {});
-    let (low, high) = (world.pod(group, |_| {}), world.pod(group, |pod| pod.priority = 1));
+    let low = world.pod(group, |_| {});
+    let high = world.pod(group, |pod| (pod.priority, pod.created) = (1, 9));
     let other = world.group(queue, |_| {});
     let middle = world.pod(other, |pod| (pod.priority, pod.created) = (1, 4));
     assert_eq!(world.decide(), [high, middle, low]);
