@@ -11,15 +11,39 @@ const FPGA: ResourceId = ResourceId(10);
 /// Deepest queue below the root.
 const DEPTH: usize = 4;
 
+/// How much of what a world has. Most are small: that is enough for nearly everything.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Size {
+    queues: u32,
+    costs: u32,
+    /// Most that a pod costs of a resource.
+    dearest: u32,
+    pub(super) groups: u32,
+    /// Pods that come at a time, at most.
+    pub(super) arrive: u32,
+    /// More pods than this at a time show nothing more.
+    pub(super) pods: usize,
+}
+
+const SMALL: Size = Size { queues: 9, costs: 4, dearest: 3, groups: 10, arrive: 4, pods: 60 };
+
+/// How often which size. A group may have more costs than it offers at a time, a line many
+/// groups, a queue many below it.
+const SIZES: &[(u32, Size)] = &[
+    (32, SMALL),
+    (2, Size { costs: 90, dearest: 60, arrive: 47, ..SMALL }),
+    (2, Size { queues: 2, costs: 1, groups: 150, arrive: 1, pods: 150, ..SMALL }),
+    (1, Size { queues: 40, groups: 50, ..SMALL }),
+];
+
 /// What differs from one random world to the next.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
     /// What there is beside pods.
     resources: Vec<ResourceId>,
+    pub(super) size: Size,
     /// What a pod may cost.
     costs: Vec<Vector>,
-    /// Most that a pod costs of a resource.
-    dearest: u32,
     /// Of how many amounts one is, in each resource.
     unit: i128,
     queues: Vec<QueueId>,
@@ -40,20 +64,19 @@ impl Shape {
                 resources.push(resource);
             }
         }
+        let size = random.weighted(SIZES).unwrap_or(SMALL);
         let mut shape = Self {
             resources,
+            size,
             costs: Vec::new(),
-            dearest: 0,
             unit: random.weighted(&[(8, 1), (1, 1 << 40), (1, 1 << 58)]).unwrap_or(1),
-            queues: (1..=random.within(1, 9)).map(QueueId).collect(),
+            queues: (1..=random.within(1, size.queues)).map(QueueId).collect(),
             clusters: if random.one_in(3) { 2 } else { 1 },
             dense: [(); 3].map(|()| random.below(4)),
             most: [random.within(3, 12), random.within(3, 20)],
             odd: random.one_in(2),
         };
-        // More costs than a group offers at a time, now and then.
-        let costs = if random.one_in(20) { 90 } else { random.within(1, 4) };
-        shape.dearest = if costs > 4 { 60 } else { 3 };
+        let costs = random.within(1, size.costs);
         shape.costs = (0..costs).map(|_| shape.new_cost(random)).collect();
         shape
     }
@@ -62,7 +85,7 @@ impl Shape {
         let mut cost = Vector::default();
         for &resource in &self.resources {
             if resource == ResourceId::CPU || random.one_in(2) {
-                cost.set(resource, self.amount(random, self.dearest));
+                cost.set(resource, self.amount(random, self.size.dearest));
             }
         }
         if !(self.odd && random.one_in(8)) {
@@ -80,11 +103,6 @@ impl Shape {
             return self.new_cost(random);
         }
         random.pick(&self.costs).unwrap_or_default()
-    }
-
-    /// How many pods come at a time, at most.
-    pub(super) fn crowd(&self) -> u32 {
-        u32::try_from(self.costs.len()).unwrap_or(u32::MAX).max(4) / 2 + 2
     }
 
     pub(super) fn cluster(&self, random: &mut Random) -> ClusterId {

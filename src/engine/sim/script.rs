@@ -11,12 +11,8 @@ use super::{Log, Step, is_promised};
 
 /// Nodes there may be.
 const NODES: u32 = 5;
-/// Groups there may be.
-const GROUPS: u32 = 10;
 /// Uids of pods.
-const UIDS: u32 = 200;
-/// More pods than this at a time show nothing more.
-const PODS: usize = 60;
+const UIDS: u32 = 400;
 
 type Happening = fn(&mut Script);
 
@@ -114,13 +110,17 @@ impl Script {
                 self.tell(Event::Synced(cluster));
             }
         }
-        for _ in 0..self.random.within(0, 20) {
+        for _ in 0..self.random.within(0, 2 * self.shape.size.groups) {
             self.pods_arrive();
         }
     }
 
     fn node(&mut self) -> NodeId {
         NodeId(self.random.within(1, NODES))
+    }
+
+    fn group(&mut self) -> GroupId {
+        GroupId(u64::from(self.random.within(1, self.shape.size.groups)))
     }
 
     fn pod(&mut self, of: impl Fn(&Pod) -> bool) -> Option<PodId> {
@@ -130,17 +130,17 @@ impl Script {
     }
 
     fn pods_arrive(&mut self) {
-        if self.told.pods.len() > PODS {
+        if self.told.pods.len() > self.shape.size.pods {
             return;
         }
-        let group = GroupId(u64::from(self.random.within(1, GROUPS)));
+        let group = self.group();
         let untold = self.random.one_in(15);
         if !untold && !self.told.groups.contains_key(&group) {
             let config = self.shape.group_config(&mut self.random);
             self.tell(Event::GroupChanged(group, config));
         }
         let alike = self.random.one_in(2).then(|| self.shape.cost(&mut self.random));
-        for _ in 0..self.random.within(1, self.shape.crowd()) {
+        for _ in 0..self.random.within(1, self.shape.size.arrive) {
             let id = Uid(u128::from(self.random.within(1, UIDS)));
             let cost = alike.clone().unwrap_or_else(|| self.shape.cost(&mut self.random));
             let state = if self.random.one_in(10) { self.state() } else { PodState::Gated };
@@ -196,7 +196,7 @@ impl Script {
     fn pod_is_told_anything(&mut self) {
         let Some(id) = self.pod(|_| true) else { return };
         let state = self.state();
-        let group = GroupId(u64::from(self.random.within(1, GROUPS)));
+        let group = self.group();
         let cost = self.shape.cost(&mut self.random);
         let priority = i32::from(self.random.one_in(2));
         let what = self.random.below(4);
