@@ -150,7 +150,7 @@ impl Shape {
             guaranteed: self.listed(random, given, self.most[1]),
             limit: self.listed(random, limited, 12),
             order: if random.one_in(3) { Order::Strict } else { Order::BestEffort },
-            hold: random.one_in(if self.odd { 20 } else { 60 }),
+            hold: random.one_in(if self.odd { 10 } else { 40 }),
             malformed: self.odd && random.one_in(40),
             max_pending: random.one_in(4).then(|| u64::from(random.within(1, 5))),
             max_running: MaxRunning { groups: running(random, 3), pods: running(random, 7) },

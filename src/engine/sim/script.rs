@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::event::{Event, GroupConfig, Outcome, Pause, PodConfig, Trouble};
-use super::super::model::{GroupId, Millis, NodeId, PodId, PodState, Uid};
+use super::super::model::{Assignment, GroupId, Millis, NodeId, PodId, PodState, Uid};
 use super::super::reference::{Pod, Reference, Release};
 use super::queues::Shape;
 use super::random::Random;
@@ -113,6 +113,9 @@ impl Script {
         for _ in 0..self.random.within(0, 2 * self.shape.size.groups) {
             self.pods_arrive();
         }
+        if self.shape.odd && self.random.one_in(3) {
+            self.strays_run();
+        }
     }
 
     fn node(&mut self) -> NodeId {
@@ -134,7 +137,7 @@ impl Script {
             return;
         }
         let group = self.group();
-        let untold = self.random.one_in(15);
+        let untold = self.shape.odd && self.random.one_in(6);
         if !untold && !self.told.groups.contains_key(&group) {
             let config = self.shape.group_config(&mut self.random);
             self.tell(Event::GroupChanged(group, config));
@@ -147,6 +150,20 @@ impl Script {
             let created = Millis::from(self.random.within(1, 6));
             let priority = i32::from(self.random.one_in(5)) - i32::from(self.random.one_in(8));
             self.tell(Event::PodChanged(id, PodConfig { group, cost, priority, created, state }));
+        }
+    }
+
+    /// What runs and no queue pays for.
+    fn strays_run(&mut self) {
+        let group = self.group();
+        let config = self.shape.group_config(&mut self.random);
+        let config = GroupConfig { queue: Assignment::Unnamed, ..config };
+        self.tell(Event::GroupChanged(group, config));
+        for id in 1..=self.random.within(1, 4) {
+            let cost = self.shape.cost(&mut self.random);
+            let state = PodState::Released { held: false };
+            let config = PodConfig { group, cost, priority: 0, created: 1, state };
+            self.tell(Event::PodChanged(Uid(u128::from(id)), config));
         }
     }
 
@@ -256,8 +273,11 @@ impl Script {
         self.tell(Event::Outcome(id, outcome));
     }
 
+    /// One that went may come back while pods are still said to be on it.
     fn node_changes(&mut self) {
-        let id = self.node();
+        let went: Vec<NodeId> = self.told.gone.iter().copied().collect();
+        let back = self.random.pick(&went).filter(|_| self.random.one_in(2));
+        let id = back.unwrap_or_else(|| self.node());
         let mut config = self.shape.node_config(&mut self.random);
         if let Some(before) = self.told.nodes.get(&id)
             && !self.random.one_in(3)
