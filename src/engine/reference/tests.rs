@@ -669,15 +669,15 @@ fn of_one_group_pods_of_32_costs_are_offered_at_a_time() {
 }
 
 #[test]
-fn entitlements_are_whole_millionths_of_what_there_is() {
-    let mut world = World::new(3 << 20);
+fn entitlements_are_whole_multiples_of_a_power_of_two_near_a_millionth() {
+    let mut world = World::new(7 << 20);
     let queues = [1, 2].map(|id| world.queue(id, |_| {}));
     for queue in queues {
-        world.single(queue, 3 << 20);
+        world.single(queue, 7 << 20);
     }
     world.running(QueueId(99), 2);
     let entitled = queues.map(|queue| world.entitled(Spot::Queue(queue), CPU));
-    assert_eq!(entitled, [Some((3 << 19) - 2); 2], "a multiple of 2, of (3 << 20) - 2 >> 20");
+    assert_eq!(entitled, [Some((7 << 19) - 4); 2], "4 is at most (7 << 20) - 2 >> 20");
 }
 
 #[test]
