@@ -6,7 +6,8 @@ use std::{collections::BTreeMap, ops::Deref, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::{
-    admissionregistration::v1::ValidatingAdmissionPolicyBinding, core::v1::Namespace,
+    admissionregistration::v1::ValidatingAdmissionPolicyBinding,
+    core::v1::{Namespace, NamespaceCondition},
 };
 use kube::{
     Api, ResourceExt,
@@ -19,7 +20,7 @@ use crate::support::{
     lab::{Lab, bare_pod, deployment, is_gated, job},
     proxy::{Fault, Proxy},
     record::Record,
-    tidegate::{Exclusive, Tidegate},
+    tidegate::{Exclusive, Tidegate, serves_groups},
     wait,
 };
 
@@ -229,6 +230,42 @@ async fn a_namespace_that_is_deleted_with_work_at_its_gate_leaves_nothing_behind
     let status = lab.get_queue(&lab.namespace).await?.status.unwrap_or_default();
     ensure!(status.pending.pods == 0, "{:?}", status.pending);
     left.one_patch_each().await
+}
+
+/// Kubernetes deletes no namespace before it has seen all that is in it, and groups are
+/// served by the controller.
+#[tokio::test]
+async fn a_namespace_that_is_deleted_while_no_controller_runs_goes_when_one_is_back() -> Result<()>
+{
+    let tidegate = Tidegate::exclusive().await?;
+    let lab = Lab::on(&tidegate, "fault-unseen", json!({"stop": "Hold"})).await?;
+    lab.pod("waits", "1").await?;
+    let namespaces: Api<Namespace> = Api::all(lab.client.clone());
+    tidegate.stop_controller("KILL")?;
+    wait::until(
+        "nobody serves groups",
+        wait::SOON,
+        async || Ok(!serves_groups(&lab.client).await?),
+    )
+    .await?;
+    namespaces.delete(&lab.namespace, &DeleteParams::default()).await?;
+    wait::until("it says that it waits", wait::SOON, async || {
+        let status = namespaces.get(&lab.namespace).await?.status.unwrap_or_default();
+        let conditions = status.conditions.unwrap_or_default();
+        let waits = conditions.iter().find(|c| c.type_ == "NamespaceDeletionDiscoveryFailure");
+        Ok(waits.is_some_and(|c| c.status == "True" && message(c).contains("visibility")))
+    })
+    .await?;
+    tidegate.start_controller().await?;
+    tidegate.ready().await?;
+    wait::until("the namespace is gone", wait::START, async || {
+        Ok(namespaces.get_opt(&lab.namespace).await?.is_none())
+    })
+    .await
+}
+
+fn message(condition: &NamespaceCondition) -> &str {
+    condition.message.as_deref().unwrap_or_default()
 }
 
 /// A quota on pods counts those at their gate. Those it keeps out are made when others end, and only

@@ -430,11 +430,7 @@ impl Tidegate {
         .await?;
         wait::until("the visibility API is available", wait::START, async || {
             self.check()?;
-            let all: Api<APIService> = Api::all(client.clone());
-            let service = all.get("v1alpha1.visibility.tidegate.dev").await?;
-            let conditions =
-                service.status.and_then(|status| status.conditions).unwrap_or_default();
-            Ok(conditions.iter().any(|c| c.type_ == "Available" && c.status == "True"))
+            serves_groups(&client).await
         })
         .await?;
         self.admits(&client).await
@@ -488,6 +484,14 @@ impl Tidegate {
         .await?;
         mount(mounted, data.unwrap_or_default().into_iter().map(|(key, value)| (key, value.0)))
     }
+}
+
+/// Whether the apiserver passes questions for groups on to a controller.
+pub async fn serves_groups(client: &Client) -> Result<bool> {
+    let services: Api<APIService> = Api::all(client.clone());
+    let service = services.get("v1alpha1.visibility.tidegate.dev").await?;
+    let conditions = service.status.and_then(|status| status.conditions).unwrap_or_default();
+    Ok(conditions.iter().any(|c| c.type_ == "Available" && c.status == "True"))
 }
 
 /// Whether a queue without its parent is refused for that reason.
