@@ -164,6 +164,21 @@ fn what_is_foreign_takes_from_its_own_node_alone() {
         world.tell(Event::NodeChanged(NodeId(id), config));
     }
     assert_eq!(world.reference.books().capacity.get(CPU), 7);
+    world.tell(Event::NodeRemoved(NodeId(1)));
+    world.node(1, cpu(10));
+    assert_eq!(world.reference.books().capacity.get(CPU), 10, "forgotten with the node");
+}
+
+#[test]
+fn what_is_on_a_node_that_comes_back_is_charged_again() {
+    let mut world = World::new(10);
+    let queue = world.queue(1, |_| {});
+    let pod = world.running(queue, 1);
+    world.see(pod, PodState::Bound { node: NodeId(1), terminating: false });
+    world.tell(Event::NodeRemoved(NodeId(1)));
+    assert_eq!(world.reference.books().used(Spot::Queue(queue), CPU), 0);
+    world.node(1, cpu(10));
+    assert_eq!(world.reference.books().used(Spot::Queue(queue), CPU), 1);
 }
 
 #[test]
