@@ -60,11 +60,18 @@ impl Watch {
         Ok(times)
     }
 
-    /// The next pod that is gone, and when it was seen.
-    pub async fn gone(&mut self) -> Result<(String, Instant)> {
+    /// When a pod is seen to go. It is marked first and deleted then, and without a node it
+    /// takes no room from the mark on: the next gate may be gone before the pod is.
+    pub async fn gone(&mut self, name: &str) -> Result<Instant> {
         loop {
-            if let (WatchEvent::Deleted(pod), at) = self.event().await? {
-                return Ok((pod.name_any(), at));
+            match self.event().await? {
+                (WatchEvent::Deleted(pod), at) if pod.name_any() == name => return Ok(at),
+                (WatchEvent::Modified(pod), at)
+                    if pod.name_any() == name && pod.metadata.deletion_timestamp.is_some() =>
+                {
+                    return Ok(at);
+                }
+                _ => {}
             }
         }
     }
