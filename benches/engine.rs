@@ -168,6 +168,7 @@ fn learning_queues(report: &mut Report) {
                 let config = QueueConfig { weight: 1, ..QueueConfig::default() };
                 engine.apply(0, Event::QueueChanged(QueueId(number), config));
             }
+            engine.settle();
         })
         .1
     };

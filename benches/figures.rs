@@ -77,6 +77,29 @@ impl Report {
         self.figures.extend(other.figures);
     }
 
+    /// The medians of several reports of the same, the smallest and the largest beside.
+    pub fn spread(reports: Vec<Self>) -> Self {
+        let mut reports = reports.into_iter();
+        let Some(mut all) = reports.next() else { return Self::default() };
+        let others: Vec<Self> = reports.collect();
+        let mut figures = Vec::new();
+        for figure in std::mem::take(&mut all.figures) {
+            let same = others.iter().filter_map(|other| other.value(&figure.name).ok());
+            let mut values: Vec<f64> = same.chain([figure.value]).collect();
+            values.sort_by(f64::total_cmp);
+            let at = |value: f64, name: &str| Figure {
+                name: format!("{}{name}", figure.name),
+                value,
+                unit: figure.unit.clone(),
+                goal: None,
+            };
+            figures.push(Figure { goal: figure.goal.clone(), ..at(values[values.len() / 2], "") });
+            figures.push(at(values[0], "_min"));
+            figures.push(at(values[values.len() - 1], "_max"));
+        }
+        Self { figures, ..all }
+    }
+
     /// The value of a figure that was added.
     pub fn value(&self, name: &str) -> Result<f64> {
         let figure = self.figures.iter().find(|figure| figure.name == name);
@@ -147,8 +170,13 @@ impl Samples {
 
     /// The time that this part of a hundred did not exceed; zero without samples.
     pub fn percentile(&mut self, percent: usize) -> Duration {
+        self.per_mille(percent * 10)
+    }
+
+    /// The same in thousandths.
+    pub fn per_mille(&mut self, part: usize) -> Duration {
         self.0.sort_unstable();
-        let rank = (self.0.len() * percent).div_ceil(100).max(1);
+        let rank = (self.0.len() * part).div_ceil(1_000).max(1);
         self.0.get(rank - 1).copied().unwrap_or_default()
     }
 }

@@ -14,6 +14,7 @@
 #[path = "../tests/it/support/mod.rs"]
 mod support;
 
+mod core;
 mod engine;
 mod figures;
 mod path;
@@ -32,6 +33,8 @@ use path::kueue::Side;
 enum Name {
     /// The decision core and the view, without any cluster: half a minute.
     Engine,
+    /// The decision core on whole fleets, up to a million waiting pods: five minutes.
+    Core,
     /// What creating a pod costs, and its whole life: two minutes.
     Admission,
     /// What letting pods go costs, and how long it takes: two minutes.
@@ -57,6 +60,9 @@ struct Args {
     /// Measure the core at this size in this process: memory is read from a fresh one.
     #[arg(long, hide = true)]
     size: Option<u64>,
+    /// What waits, for the core at one size.
+    #[arg(long, hide = true)]
+    load: Option<core::Load>,
     /// Measure one of the two in this process: its cluster ends with it.
     #[arg(long, hide = true)]
     side: Option<Side>,
@@ -80,6 +86,10 @@ fn measure(args: &Args) -> Result<Report> {
         Name::Engine => match args.size {
             None => engine::all_sizes(),
             Some(pods) => engine::one_size(pods),
+        },
+        Name::Core => match args.size {
+            None => core::all(args.pods),
+            Some(pods) => core::one(pods, args.load.unwrap_or(core::Load::Pods)),
         },
         Name::Admission => path::run(args.pods, path::admission::measure),
         Name::Release => path::run(args.pods, path::release::measure),

@@ -213,7 +213,7 @@ fn number_of(pod: PodId) -> u64 {
 }
 
 /// The finalizer of `SplitMix64` (Steele et al. 2014).
-fn mix(number: u64) -> u64 {
+pub fn mix(number: u64) -> u64 {
     let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
