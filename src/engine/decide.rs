@@ -4,6 +4,7 @@
 //! anything fits, the child with the lowest dominant share ÷ weight (weighted, hierarchical
 //! DRF), and in a queue's line the first in order. What was chosen counts as started at once.
 
+use super::amounts::Need;
 use super::group::{Charge, ReleaseState, Turn};
 use super::line::Place;
 use super::model::{GroupId, PodId, QueueId};
@@ -116,7 +117,7 @@ impl Engine {
     fn start_charges(&mut self, line: u32, group: u32, turns: &[Turn], class: ClassId) {
         let need = &self.classes.get(class).need;
         let pods = turns.iter().map(|turn| (self.shapes.need(turn.shape), 1));
-        let waited = super::amounts::Need::sum(pods);
+        let waited = Need::sum(pods);
         self.load.add(&waited);
         let at = &mut self.lines[line];
         at.usage.add(need);

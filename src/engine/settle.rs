@@ -1,11 +1,12 @@
 //! Brings up to date what follows from what was told, once for many events.
 
-use super::group::{Group, Offers, Standing, Turn};
+use super::amounts::{Amounts, Need};
+use super::group::{Group, Offers, Pod, Standing, Turn};
 use super::line::{Line, Place};
 use super::mask::Mask;
-use super::model::{Assignment, Millis, Order};
+use super::model::{Assignment, Millis, Order, PodId};
 use super::reason::Reason;
-use super::shapes::{ClassId, Kind};
+use super::shapes::{Class, ClassId, Kind};
 use super::slab::NONE;
 use super::tree::{self, Tree};
 use super::world::Engine;
@@ -50,7 +51,8 @@ impl Engine {
         self.classes.sweep(&mut self.shapes, &mut self.fitting);
     }
 
-    /// A resource has an axis that had none: everything is added up again.
+    /// A resource has an axis that had none: everything is added up again, but for what is
+    /// known of the tree, which is built anew.
     fn measure_again(&mut self) {
         self.shapes.project(&self.axes);
         self.classes.project(&self.shapes);
@@ -61,7 +63,6 @@ impl Engine {
             line.load.clear();
             line.waiting.clear();
         }
-        let mut stray = super::amounts::Amounts::default();
         for (_, pod) in self.pods.iter() {
             let line = self.groups[pod.group].asks_in();
             if pod.waits() && line != NONE {
@@ -72,25 +73,20 @@ impl Engine {
             if charge.takes_capacity {
                 self.load.add(need);
             }
-            match charge.line {
-                NONE if charge.takes_capacity => stray.add(need),
-                NONE => {}
-                line => {
-                    let line = &mut self.lines[line];
-                    line.usage.add(need);
-                    if charge.takes_capacity {
-                        line.load.add(need);
-                    }
+            if charge.line != NONE {
+                let line = &mut self.lines[charge.line];
+                line.usage.add(need);
+                if charge.takes_capacity {
+                    line.load.add(need);
                 }
             }
         }
-        let one = super::amounts::Need::one_group();
+        let one = Need::one_group();
         for (_, group) in self.groups.iter() {
             if group.charged > 0 && group.line != NONE {
                 self.lines[group.line].usage.add(&one);
             }
         }
-        self.stray = stray;
         self.todo.capacity = true;
         self.todo.freed = true;
     }
@@ -163,9 +159,8 @@ impl Engine {
     /// Finds again which classes fit what is free.
     fn refit(&mut self) {
         let free = self.free();
-        let fits = |&(id, class): &(ClassId, &super::shapes::Class)| {
-            !self.fitting.has(id) && class.need.fits(&free)
-        };
+        let fits =
+            |&(id, class): &(ClassId, &Class)| !self.fitting.has(id) && class.need.fits(&free);
         let new: Vec<ClassId> = self.classes.iter().filter(fits).map(|(id, _)| id).collect();
         if !new.is_empty() {
             self.tree.look_again();
@@ -175,7 +170,7 @@ impl Engine {
         }
     }
 
-    pub(super) fn free(&self) -> super::amounts::Amounts {
+    pub(super) fn free(&self) -> Amounts {
         let mut free = self.fleet.capacity.clone();
         free.sub_all(&self.load);
         free
@@ -215,7 +210,7 @@ impl Engine {
             .pods_of(slot)
             .map(|pod| &self.pods[pod])
             .filter(|pod| pod.waits() && self.is_due(pod.id()))
-            .map(super::group::Pod::id)
+            .map(Pod::id)
             .collect();
         for id in due {
             if self.retries.remove(&id).is_some() {
@@ -224,7 +219,7 @@ impl Engine {
         }
     }
 
-    fn is_due(&self, pod: super::PodId) -> bool {
+    fn is_due(&self, pod: PodId) -> bool {
         self.retries.get(&pod).is_some_and(|&at| at <= self.now)
     }
 
