@@ -153,7 +153,7 @@ async fn of_two_webhooks_one_falls_silent_and_each_connection_to_it_costs_one_cr
 #[tokio::test]
 async fn of_two_webhooks_one_is_killed_under_load_and_creates_fail_only_until_the_service_knows()
 -> Result<()> {
-    let mut two = Two::start("killed").await?;
+    let mut two = Two::start("one-killed").await?;
     let pid = two.webhooks[0].process.pid().to_string();
     let kill = async { Ok(Command::new("kill").args(["-KILL", &pid]).status()?) };
     // The Service still leads to both.

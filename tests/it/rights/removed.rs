@@ -168,9 +168,13 @@ impl Role {
         Ok(role.data["rules"].as_array().context("no rules")?.clone())
     }
 
+    /// In Helm's name: a role with a second owner would stop later upgrades of the chart.
     async fn set(self, client: &Client, rules: &[Value]) -> Result<()> {
-        let patch = Patch::Merge(json!({"rules": rules}));
-        self.api(client).patch(self.name(), &PatchParams::default(), &patch).await?;
+        let mut role = self.api(client).get(self.name()).await?;
+        role.metadata.managed_fields = None;
+        role.data["rules"] = json!(rules);
+        let params = PatchParams::apply("helm").force();
+        self.api(client).patch(self.name(), &params, &Patch::Apply(&role)).await?;
         Ok(())
     }
 
