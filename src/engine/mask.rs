@@ -52,13 +52,8 @@ impl Mask {
     /// Keeps what passes.
     pub(super) fn retain(&mut self, keep: impl Fn(u32) -> bool) {
         for (at, word) in (0..).zip(&mut self.0) {
-            let mut rest = *word;
-            while rest != 0 {
-                let bit = rest.trailing_zeros();
-                rest &= rest - 1;
-                if !keep(at * BITS + bit) {
-                    *word &= !(1 << bit);
-                }
+            for bit in bits(*word).filter(|bit| !keep(at * BITS + bit)) {
+                *word &= !(1 << bit);
             }
         }
     }
@@ -71,15 +66,18 @@ impl Mask {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..).zip(&self.0).flat_map(|(at, &word)| {
-            let mut rest = word;
-            std::iter::from_fn(move || {
-                (rest != 0).then(|| {
-                    let bit = rest.trailing_zeros();
-                    rest &= rest - 1;
-                    at * BITS + bit
-                })
-            })
-        })
+        (0..).zip(&self.0).flat_map(|(at, &word)| bits(word).map(move |bit| at * BITS + bit))
     }
+}
+
+/// The bits of a word, the lowest first.
+fn bits(word: u64) -> impl Iterator<Item = u32> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        (rest != 0).then(|| {
+            let bit = rest.trailing_zeros();
+            rest &= rest - 1;
+            bit
+        })
+    })
 }

@@ -138,12 +138,16 @@ impl Engine {
             let classes: Vec<ClassId> =
                 self.lines[slot].lanes.iter().map(|lane| lane.class).collect();
             for class in classes {
-                let hopeless = self.is_hopeless(slot, class);
-                if let Some(lane) = self.lines[slot].lane_mut(class) {
-                    lane.hopeless = hopeless;
-                }
+                self.judge_lane(slot, class);
             }
             self.touch(slot);
+        }
+    }
+
+    fn judge_lane(&mut self, line: u32, class: ClassId) {
+        let hopeless = self.is_hopeless(line, class);
+        if let Some(lane) = self.lines[line].lane_mut(class) {
+            lane.hopeless = hopeless;
         }
     }
 
@@ -235,7 +239,7 @@ impl Engine {
         }
     }
 
-    fn forget_key(&mut self, slot: u32) {
+    pub(super) fn forget_key(&mut self, slot: u32) {
         let group = &self.groups[slot];
         if let Some(key) = group.config.singleton
             && group.line != NONE
@@ -332,10 +336,7 @@ impl Engine {
             Standing::Offers(place, offers) => {
                 for class in offers.iter() {
                     if self.lines[line].insert(class, *place) {
-                        let hopeless = self.is_hopeless(line, class);
-                        if let Some(lane) = self.lines[line].lane_mut(class) {
-                            lane.hopeless = hopeless;
-                        }
+                        self.judge_lane(line, class);
                     }
                 }
                 self.touch(line);

@@ -192,21 +192,19 @@ impl Engine {
 
     fn change_group(&mut self, id: GroupId, config: GroupConfig) {
         let slot = self.group_slot(id);
-        let before = std::mem::replace(&mut self.groups[slot].config, config);
-        let after = &self.groups[slot].config;
+        let before = &self.groups[slot].config;
         // A group's root changes with its oldest pod; only its queue changes who pays.
-        let others_pay = before.queue != after.queue;
-        let other_key = before.singleton != after.singleton;
-        if others_pay || other_key {
-            self.move_group(slot, &before);
+        if before.queue == config.queue && before.singleton == config.singleton {
+            self.groups[slot].config = config;
+        } else {
+            self.move_group(slot, config);
         }
         self.look_at(slot);
     }
 
     /// A group has another queue or another key: whatever it has and asks goes there.
-    fn move_group(&mut self, slot: u32, before: &GroupConfig) {
+    fn move_group(&mut self, slot: u32, config: GroupConfig) {
         let pods: Vec<u32> = self.pods_of(slot).collect();
-        let config = std::mem::replace(&mut self.groups[slot].config, before.clone());
         for &pod in &pods {
             self.settle_charge(pod, None);
         }
@@ -251,15 +249,10 @@ impl Engine {
         self.recount(slot, (NONE, 0));
         let asked = self.asked_by(slot);
         self.ask(self.groups[slot].asks_in(), |waiting| waiting.sub_all(&asked));
+        self.forget_key(slot);
         let line = std::mem::replace(&mut self.groups[slot].line, NONE);
         if line == NONE {
             return;
-        }
-        let group = &self.groups[slot];
-        if let Some(key) = group.config.singleton
-            && let Some(waiting) = self.lines[line].keys.get_mut(&key)
-        {
-            waiting.waiting.remove(&slot);
         }
         let line_left = &mut self.lines[line];
         line_left.groups -= 1;
@@ -322,7 +315,6 @@ impl Engine {
         let before = self.pods[slot].group;
         if before != group {
             self.leave_group(slot);
-            self.tidy_group(before);
             self.join_group(slot, group);
         }
         slot
@@ -350,16 +342,17 @@ impl Engine {
         if next != NONE {
             self.pods[next].previous = previous;
         }
-        self.look_at(group);
+        if self.groups[group].pods == NONE {
+            self.forget_group(group);
+        } else {
+            self.look_at(group);
+        }
     }
 
-    /// Forgets a group without pods.
-    fn tidy_group(&mut self, slot: u32) {
-        if self.groups[slot].pods == NONE {
-            self.leave_line(slot);
-            if let Some(group) = self.groups.remove(slot) {
-                self.group_slots.remove(&group.id);
-            }
+    fn forget_group(&mut self, slot: u32) {
+        self.leave_line(slot);
+        if let Some(group) = self.groups.remove(slot) {
+            self.group_slots.remove(&group.id);
         }
     }
 
@@ -422,14 +415,12 @@ impl Engine {
         let Some(slot) = self.slot_of(id) else { return };
         self.dequeue(slot);
         self.move_pod(slot, None);
-        let group = self.pods[slot].group;
         self.leave_group(slot);
         self.retries.remove(&id);
         self.pod_slots.remove(&halves(id));
         if let Some(pod) = self.pods.remove(slot) {
             self.shapes.release(pod.shape);
         }
-        self.tidy_group(group);
     }
 
     fn outcome(&mut self, id: PodId, outcome: &Outcome) {

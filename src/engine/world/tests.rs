@@ -192,5 +192,6 @@ proptest! {
         prop_assert!(engine.load.is_zero());
         prop_assert_eq!(engine.pods.len() + engine.shapes.len() + engine.classes.len(), 0);
         prop_assert!(engine.retries.is_empty());
+        prop_assert!(engine.lines.iter().all(|(_, line)| line.keys.is_empty()));
     }
 }
