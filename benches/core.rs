@@ -192,6 +192,7 @@ impl Fleet {
                 cost: self.cost(number, group),
                 priority: 0,
                 created: i64::try_from(number / 100).unwrap_or(0),
+                started: None,
                 state: PodState::Gated,
             };
             self.apply(Event::PodChanged(pod(number), config));
@@ -237,7 +238,7 @@ impl Fleet {
         let (mut all, mut longest) = (Duration::ZERO, Duration::ZERO);
         while self.engine.tick(0) {
             let begin = Instant::now();
-            let decisions = self.engine.decide(ROUND);
+            let decisions = self.engine.decide(ROUND).started;
             let took = begin.elapsed();
             (all, longest) = (all + took, longest.max(took));
             self.running.extend(decisions.iter().map(|decision| decision.pod));
@@ -254,7 +255,7 @@ impl Fleet {
             self.apply(Event::PodRemoved(pod));
             let mut decided = Vec::new();
             while self.engine.tick(0) {
-                decided.extend(self.engine.decide(ROUND));
+                decided.extend(self.engine.decide(ROUND).started);
             }
             samples.add(begin.elapsed());
             self.running.extend(decided.iter().map(|decision| decision.pod));

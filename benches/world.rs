@@ -71,7 +71,7 @@ impl World {
     pub fn decide_all(&mut self) -> Vec<Decision> {
         let mut all = Vec::new();
         while self.engine.tick(NOW) {
-            all.extend(self.engine.decide(ROUND));
+            all.extend(self.engine.decide(ROUND).started);
         }
         all
     }
@@ -189,6 +189,7 @@ pub fn config(number: u64) -> PodConfig {
         cost: cost(mixed),
         priority: [0, 0, 0, 10, 100][usize::try_from(mixed >> 60).unwrap_or(0) % 5],
         created: Millis::try_from(number).unwrap_or(0),
+        started: None,
         state: PodState::Gated,
     }
 }

@@ -232,7 +232,7 @@ impl Control {
         if !self.leads() {
             return self.engine.rehearse(BUDGET);
         }
-        let decisions = self.engine.decide(BUDGET);
+        let decisions = self.engine.decide(BUDGET).started;
         self.totals.decided = self.engine.decided();
         for decision in &decisions {
             if let Some(release) = self.release(now, decision) {

@@ -117,7 +117,7 @@ impl Bench {
         let maker = Maker::Owner(format!("owner-{}", group.0).into());
         self.name(Name::Pod(pod, address(&format!("pod-{id}"), pod.0), maker)).await;
         let cost = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
-        let config = PodConfig { group, cost, priority: 0, created, state };
+        let config = PodConfig { group, cost, priority: 0, created, started: None, state };
         self.tell(Event::PodChanged(pod, config)).await;
     }
 
@@ -351,8 +351,14 @@ async fn groups_of_one_root_and_of_a_root_without_namespace_each_have_a_row() {
     for (id, joined) in (1..).zip([None, Some("A b"), Some("a-b")]) {
         bench.group(GroupId(id), fleet.clone(), joined.map(Arc::from)).await;
         let state = PodState::Gated;
-        let config =
-            PodConfig { group: GroupId(id), cost: cost.clone(), priority: 0, created: 1, state };
+        let config = PodConfig {
+            group: GroupId(id),
+            cost: cost.clone(),
+            priority: 0,
+            created: 1,
+            started: None,
+            state,
+        };
         bench.tell(Event::PodChanged(Uid(u128::from(id)), config)).await;
     }
     let view = bench.view(|view| view.groups.len() == 3).await;

@@ -30,24 +30,48 @@ pub struct Decision {
     pub first: bool,
 }
 
+/// Take this pod back: something else has a better right to what it uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// The pod.
+    pub pod: PodId,
+    /// Its group.
+    pub group: GroupId,
+    /// The queue that pays for it.
+    pub queue: QueueId,
+    /// The group that waits for what it uses.
+    pub by: GroupId,
+    /// The queue of that group.
+    pub by_queue: QueueId,
+}
+
+/// What was decided in one round.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decided {
+    /// Pods to let go, in order.
+    pub started: Vec<Decision>,
+    /// Pods to evict.
+    pub evicted: Vec<Eviction>,
+}
+
 impl Engine {
     /// Decides until nothing more may start or about `budget` pods do.
     ///
     /// What is decided counts as started at once. When the budget ends the
     /// round, [`Engine::tick`] stays true and the next call goes on.
-    pub fn decide(&mut self, budget: usize) -> Vec<Decision> {
+    pub fn decide(&mut self, budget: usize) -> Decided {
         self.rehearsal.clear();
         self.settle();
-        let mut decisions = Vec::new();
-        while decisions.len() < budget {
+        let mut decided = Decided::default();
+        while decided.started.len() < budget {
             let Some(chosen) = self.choose() else {
                 self.todo.decide = false;
-                return decisions;
+                return decided;
             };
-            self.commit(chosen, &mut decisions);
+            self.commit(chosen, &mut decided.started);
         }
         self.todo.decide = true;
-        decisions
+        decided
     }
 
     /// Looks what [`Self::decide`] would let go, and takes it back: for whoever does not
@@ -57,7 +81,7 @@ impl Engine {
     /// [`Reason::NextInLine`]: super::Reason::NextInLine
     pub fn rehearse(&mut self, budget: usize) {
         let decided = self.decided;
-        let decisions = self.decide(budget);
+        let decisions = self.decide(budget).started;
         self.remember(&decisions);
         for decision in &decisions {
             self.take_back(decision.pod);

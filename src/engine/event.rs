@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::model::{
-    Assignment, ClusterId, Gang, GroupId, Millis, NodeId, Order, PodId, PodState, QueueId,
-    ResourceId, SingletonId, Uid, Vector,
+    Assignment, ClusterId, Gang, GroupId, Millis, NodeId, Order, PodId, PodState, QueueId, Reclaim,
+    ResourceId, SingletonId, Uid, Vector, WithinQueue,
 };
 
 /// One thing for the control loop's inbox.
@@ -95,6 +95,20 @@ pub struct QueueConfig {
     pub max_pending: Option<u64>,
     /// How much may run here and below at a time.
     pub max_running: MaxRunning,
+    /// What may be evicted for it, and of it.
+    pub preemption: Preemption,
+}
+
+/// What may be evicted for a queue's waiting work, and when what it runs may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preemption {
+    /// Of other queues.
+    pub reclaim: Reclaim,
+    /// Of its own.
+    pub within_queue: WithinQueue,
+    /// What runs here and below is let run for so long; absent: as the queue above says, and
+    /// ten minutes where none says anything.
+    pub min_runtime: Option<Millis>,
 }
 
 /// How much may run at a time; absent: any amount.
@@ -147,6 +161,8 @@ pub struct PodConfig {
     pub priority: i32,
     /// `metadata.creationTimestamp`.
     pub created: Millis,
+    /// When it was let go, as its record says.
+    pub started: Option<Millis>,
     /// Where it stands.
     pub state: PodState,
 }
@@ -161,7 +177,7 @@ impl PodConfig {
     }
 }
 
-/// What became of a release.
+/// What became of a release or of an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The gate is open.
@@ -170,6 +186,11 @@ pub enum Outcome {
     Gone,
     /// Somebody's admission or the apiserver refused for now: try again after this time.
     Refused {
+        /// Not before this time.
+        retry_at: Millis,
+    },
+    /// The pod could not be evicted: it is let run until then.
+    NotEvicted {
         /// Not before this time.
         retry_at: Millis,
     },

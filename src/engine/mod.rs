@@ -40,10 +40,10 @@ mod sim;
 #[cfg(test)]
 mod tests;
 
-pub use decide::Decision;
+pub use decide::{Decided, Decision, Eviction};
 pub use model::{
     Assignment, ClusterId, Forbidden, Gang, GroupId, Millis, NodeId, Order, PodId, PodState,
-    QueueId, ResourceId, SingletonId, Uid, Vector,
+    QueueId, Reclaim, ResourceId, SingletonId, Uid, Vector, WithinQueue,
 };
 pub use reason::{Reason, Shortage};
 pub use summary::{GroupSummary, QueueSummary};

@@ -118,6 +118,28 @@ pub enum Order {
     Strict,
 }
 
+/// What of other queues may be taken back for a queue's waiting work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reclaim {
+    /// Nothing.
+    Never,
+    /// What it is guaranteed.
+    #[default]
+    Guaranteed,
+    /// All that it is entitled to.
+    Entitled,
+}
+
+/// What of a queue's own running work may be taken back for its waiting work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum WithinQueue {
+    /// Nothing.
+    #[default]
+    Never,
+    /// Work of lower priority.
+    LowerPriority,
+}
+
 /// Which queue pays for a group, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Assignment {

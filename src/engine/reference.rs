@@ -97,9 +97,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Decision;
 use super::event::{GroupConfig, NodeConfig, PodConfig, QueueConfig};
 use super::model::{ClusterId, GroupId, Millis, NodeId, PodId, QueueId, Vector};
+use super::{Decided, Decision};
 
 mod books;
 mod entitled;
@@ -167,14 +167,14 @@ pub(super) type Amounts = BTreeMap<Spot, Vector>;
 
 impl Reference {
     /// Decides until nothing more may start or at least `budget` pods do.
-    pub(super) fn decide(&mut self, budget: usize) -> Vec<Decision> {
+    pub(super) fn decide(&mut self, budget: usize) -> Decided {
         let entitled = self.entitled();
-        let mut decisions = Vec::new();
-        while decisions.len() < budget {
+        let mut decided = Decided::default();
+        while decided.started.len() < budget {
             let Some(offer) = Round::new(self, &entitled).choose() else { break };
-            self.commit(&offer, &mut decisions);
+            self.commit(&offer, &mut decided.started);
         }
-        decisions
+        decided
     }
 
     fn commit(&mut self, offer: &Offer, decisions: &mut Vec<Decision>) {

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::event::Event;
 use super::model::{Millis, NodeId};
 use super::reference::Reference;
-use super::{Decision, Engine};
+use super::{Decided, Engine};
 
 mod invariants;
 mod queues;
@@ -29,7 +29,7 @@ pub(super) trait Scheduler: Default {
     fn apply(&mut self, now: Millis, event: Event);
     /// True when something may start that could not before.
     fn tick(&mut self, now: Millis) -> bool;
-    fn decide(&mut self, budget: usize) -> Vec<Decision>;
+    fn decide(&mut self, budget: usize) -> Decided;
     /// Looks what would be decided, and changes nothing.
     fn rehearse(&mut self, _budget: usize) {}
     /// What it shows of its books after it has decided.
@@ -45,7 +45,7 @@ impl Scheduler for Reference {
         self.tick(now)
     }
 
-    fn decide(&mut self, budget: usize) -> Vec<Decision> {
+    fn decide(&mut self, budget: usize) -> Decided {
         self.decide(budget)
     }
 
@@ -63,7 +63,7 @@ impl Scheduler for Engine {
         self.tick(now)
     }
 
-    fn decide(&mut self, budget: usize) -> Vec<Decision> {
+    fn decide(&mut self, budget: usize) -> Decided {
         self.decide(budget)
     }
 

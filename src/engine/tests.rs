@@ -75,8 +75,14 @@ impl World {
     fn pod(&mut self, group: GroupId, change: impl FnOnce(&mut PodConfig)) -> PodId {
         self.next += 1;
         let created = i64::try_from(self.next).unwrap();
-        let mut config =
-            PodConfig { group, cost: cost(1000), priority: 0, created, state: PodState::Gated };
+        let mut config = PodConfig {
+            group,
+            cost: cost(1000),
+            priority: 0,
+            created,
+            started: None,
+            state: PodState::Gated,
+        };
         change(&mut config);
         self.apply(Event::PodChanged(Uid(self.next), config));
         Uid(self.next)
@@ -90,7 +96,7 @@ impl World {
     }
 
     fn decide(&mut self) -> Vec<PodId> {
-        self.engine.decide(BUDGET).into_iter().map(|decision| decision.pod).collect()
+        self.engine.decide(BUDGET).started.into_iter().map(|decision| decision.pod).collect()
     }
 
     fn see(&mut self, pod: PodId, state: PodState) {
@@ -110,6 +116,7 @@ impl World {
             cost: self.engine.shapes.get(pod.shape).cost.clone(),
             priority: pod.priority,
             created: pod.created,
+            started: None,
             state: pod.state,
         }
     }
@@ -207,7 +214,7 @@ fn only_the_first_decision_about_a_group_is_its_first() {
     for group in [new, new, old] {
         world.pod(group, |_| {});
     }
-    let decisions = world.engine.decide(BUDGET);
+    let decisions = world.engine.decide(BUDGET).started;
     let first: Vec<_> = decisions.iter().map(|one| (one.group, one.first)).collect();
     assert_eq!(first, [(new, true), (new, false), (old, false)]);
 }
@@ -633,7 +640,7 @@ fn a_budget_ends_the_round_and_the_next_one_goes_on() {
     let pods: Vec<PodId> = (0..5).map(|_| world.single(queue, |_| {})).collect();
     let mut all = Vec::new();
     while world.engine.tick(0) {
-        all.extend(world.engine.decide(2).into_iter().map(|decision| decision.pod));
+        all.extend(world.engine.decide(2).started.into_iter().map(|decision| decision.pod));
     }
     assert_eq!(all, pods);
 }
@@ -647,7 +654,8 @@ fn any_amount_of_odd_work_that_does_not_fit_delays_nobody_else() {
         world.single(odd, |pod| pod.cost = cost(100 + units));
     }
     let pod = world.single(plain, |_| {});
-    let first_round: Vec<PodId> = world.engine.decide(1).into_iter().map(|d| d.pod).collect();
+    let first_round: Vec<PodId> =
+        world.engine.decide(1).started.into_iter().map(|d| d.pod).collect();
     assert_eq!(first_round, [pod]);
 }
 
@@ -808,8 +816,14 @@ fn populate(fleet: &Fleet, order: impl Iterator<Item = usize>) -> World {
             };
         let assignment = Assignment::Queue(QueueId(u32::try_from(queue).unwrap()));
         let group = world.group(key, assignment, gang);
-        let config =
-            PodConfig { group, cost: cost(units), priority, created, state: PodState::Gated };
+        let config = PodConfig {
+            group,
+            cost: cost(units),
+            priority,
+            created,
+            started: None,
+            state: PodState::Gated,
+        };
         world.apply(Event::PodChanged(Uid(u128::try_from(index).unwrap()), config));
     }
     world
@@ -848,7 +862,7 @@ proptest! {
     fn books_balance_limits_hold_and_gangs_start_whole(fleet in fleet()) {
         let mut world = populate(&fleet, 0..fleet.pods.len());
         for end in &fleet.ends {
-            for decision in world.engine.decide(BUDGET) {
+            for decision in world.engine.decide(BUDGET).started {
                 let slot = world.engine.group_slots.get(&decision.group).unwrap();
                 if let Gang::AtLeast(need) = world.engine.groups[slot].config.gang {
                     let pods = world.engine.pods_of(slot).map(|pod| &world.engine.pods[pod]);

@@ -434,7 +434,7 @@ impl Engine {
                 pod.release = ReleaseState::None;
                 self.retries.insert(id, *retry_at);
             }
-            Outcome::Refused { .. } => {}
+            Outcome::Refused { .. } | Outcome::NotEvicted { .. } => {}
         }
         self.enqueue(slot);
         self.recharge(slot);

@@ -269,6 +269,7 @@ impl Dispatch {
             Outcome::Released => count(&self.counters.released),
             Outcome::Gone => count(&self.counters.gone),
             Outcome::Refused { .. } => count(&self.counters.refusals),
+            Outcome::NotEvicted { .. } => {}
         }
         self.outbox.push_back(Input::Event(Event::Outcome(pod, outcome)));
     }

@@ -115,8 +115,14 @@ fn world() -> (Engine, Names) {
     ];
     for (id, created) in [(10, 5_000), (11, 6_000)] {
         let cost = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
-        let pod =
-            PodConfig { group: GroupId(1), cost, priority: 7, created, state: PodState::Gated };
+        let pod = PodConfig {
+            group: GroupId(1),
+            cost,
+            priority: 7,
+            created,
+            started: None,
+            state: PodState::Gated,
+        };
         events.push(Event::PodChanged(Uid(id), pod));
         let address = object("Pod", &format!("pod-{id}"), "u").address;
         names.learn(Name::Pod(Uid(id), address, Maker::Namespace));
@@ -176,7 +182,8 @@ fn a_gang_that_is_larger_than_a_backlog_on_its_path_is_told_that_it_never_gets_w
     };
     let (group, state) = (Event::GroupChanged(GroupId(2), group), PodState::Gated);
     let cost = [(ResourceId::PODS, 1)].into_iter().collect();
-    let pod = PodConfig { group: GroupId(2), cost, priority: 0, created: 7_000, state };
+    let pod =
+        PodConfig { group: GroupId(2), cost, priority: 0, created: 7_000, started: None, state };
     let pod = Event::PodChanged(Uid(20), pod);
     for event in [queue(None, above), queue(Some(top), own), group, pod] {
         engine.apply(9_000, event);
@@ -212,7 +219,8 @@ fn what_holds_a_pod_that_was_let_go_is_told_gates_of_others_first() {
     assert_eq!(held(&engine, &names).as_deref(), Some(said));
     let cost: Vector = [(ResourceId::PODS, 1)].into_iter().collect();
     let state = PodState::Released { held: true };
-    let pod = PodConfig { group: GroupId(1), cost, priority: 7, created: 6_000, state };
+    let pod =
+        PodConfig { group: GroupId(1), cost, priority: 7, created: 6_000, started: None, state };
     engine.apply(9_000, Event::PodChanged(Uid(11), pod));
     names.learn(Name::Hindrance(Uid(11), Some("held by example.com/a".into())));
     let gated = "OtherGate: pod pod-11 (and 1 more without a node): held by example.com/a";
@@ -260,6 +268,7 @@ fn what_groups_that_wait_for_the_same_are_told_is_kept_once() {
         cost: cost.clone(),
         priority: 7,
         created,
+        started: None,
         state,
     };
     engine.apply(9_000, Event::PodChanged(Uid(20), pod(7_000, PodState::Gated)));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::event::{Event, Input, MaxRunning, Name, QueueConfig, QueueName};
+use crate::engine::event::{Event, Input, MaxRunning, Name, Preemption, QueueConfig, QueueName};
 use crate::engine::{Forbidden, QueueId};
 
 use super::super::facts::{Access, QueueFacts};
@@ -45,6 +45,7 @@ impl Queues {
             malformed: facts.malformed.is_some(),
             max_pending: facts.max_pending,
             max_running: MaxRunning::default(),
+            preemption: Preemption::default(),
         };
         out.push(Input::Event(Event::QueueChanged(id, config)));
         self.table.insert(Arc::clone(&facts.name), facts);

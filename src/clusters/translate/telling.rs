@@ -134,6 +134,7 @@ impl Translator {
             cost: Vector::clone(&record.cost),
             priority: record.facts.priority,
             created: record.facts.created,
+            started: None,
             state: told.state,
         };
         if pod.told.is_none() {

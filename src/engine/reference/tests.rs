@@ -77,7 +77,8 @@ impl World {
         self.next += 1;
         let id = Uid(u128::from(self.next));
         let (cost, created) = (cost(1), i64::from(self.next));
-        let mut config = PodConfig { group, cost, priority: 0, created, state: PodState::Gated };
+        let mut config =
+            PodConfig { group, cost, priority: 0, created, started: None, state: PodState::Gated };
         change(&mut config);
         self.tell(Event::PodChanged(id, config));
         id
@@ -109,7 +110,7 @@ impl World {
     }
 
     fn decide(&mut self) -> Vec<PodId> {
-        self.reference.decide(usize::MAX).into_iter().map(|decision| decision.pod).collect()
+        self.reference.decide(usize::MAX).started.into_iter().map(|decision| decision.pod).collect()
     }
 
     fn entitled(&self, spot: Spot, resource: ResourceId) -> Option<i128> {
@@ -701,7 +702,7 @@ fn a_gang_is_not_cut_by_the_budget() {
     let queue = world.queue(1, |_| {});
     let gang = world.gang(queue, 3);
     world.single(queue, 1);
-    let decisions = world.reference.decide(1);
+    let decisions = world.reference.decide(1).started;
     let told: Vec<_> = decisions.iter().map(|one| (one.number, one.pod, one.size)).collect();
     assert_eq!(told, [(1, gang[0], 3), (2, gang[1], 3), (3, gang[2], 3)]);
 }

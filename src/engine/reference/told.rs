@@ -41,7 +41,7 @@ impl Reference {
     /// Moves time on; true when something may start.
     pub(in super::super) fn tick(&mut self, now: Millis) -> bool {
         self.now = self.now.max(now);
-        !self.clone().decide(1).is_empty()
+        !self.clone().decide(1).started.is_empty()
     }
 
     fn group_changed(&mut self, id: GroupId, config: GroupConfig) {
@@ -79,7 +79,7 @@ impl Reference {
             Outcome::Refused { retry_at } if pod.release == Release::Sent => {
                 (pod.release, pod.retry_at) = (Release::None, Some(*retry_at));
             }
-            Outcome::Refused { .. } => {}
+            Outcome::Refused { .. } | Outcome::NotEvicted { .. } => {}
         }
     }
 

@@ -20,7 +20,7 @@ pub(super) fn hold(log: &Log) {
             Step::Tick => drop(reference.tick(*now)),
             Step::Decide(budget) => {
                 let before = reference.clone();
-                let decisions = reference.decide(*budget);
+                let decisions = reference.decide(*budget).started;
                 judge(&before, &reference, &decisions);
                 if *budget == usize::MAX {
                     nothing_that_fits_is_left(&reference);

@@ -1,8 +1,9 @@
 //! What is configured in a random world: queues, nodes, groups and what pods cost.
 
-use super::super::event::{GroupConfig, MaxRunning, NodeConfig, QueueConfig};
+use super::super::event::{GroupConfig, MaxRunning, NodeConfig, Preemption, QueueConfig};
 use super::super::model::{
-    Assignment, ClusterId, Forbidden, Gang, Order, QueueId, ResourceId, SingletonId, Uid, Vector,
+    Assignment, ClusterId, Forbidden, Gang, Order, QueueId, Reclaim, ResourceId, SingletonId, Uid,
+    Vector,
 };
 use super::random::Random;
 
@@ -154,6 +155,7 @@ impl Shape {
             malformed: self.odd && random.one_in(40),
             max_pending: random.one_in(4).then(|| u64::from(random.within(1, 5))),
             max_running: MaxRunning { groups: running(random, 3), pods: running(random, 7) },
+            preemption: Preemption { reclaim: Reclaim::Never, ..Preemption::default() },
         }
     }
 

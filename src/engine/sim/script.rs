@@ -149,7 +149,10 @@ impl Script {
             let state = if self.random.one_in(10) { self.state() } else { PodState::Gated };
             let created = Millis::from(self.random.within(1, 6));
             let priority = i32::from(self.random.one_in(5)) - i32::from(self.random.one_in(8));
-            self.tell(Event::PodChanged(id, PodConfig { group, cost, priority, created, state }));
+            self.tell(Event::PodChanged(
+                id,
+                PodConfig { group, cost, priority, created, started: None, state },
+            ));
         }
     }
 
@@ -162,7 +165,7 @@ impl Script {
         for id in 1..=self.random.within(1, 4) {
             let cost = self.shape.cost(&mut self.random);
             let state = PodState::Released { held: false };
-            let config = PodConfig { group, cost, priority: 0, created: 1, state };
+            let config = PodConfig { group, cost, priority: 0, created: 1, started: None, state };
             self.tell(Event::PodChanged(Uid(u128::from(id)), config));
         }
     }

@@ -49,10 +49,10 @@ impl Scheduler for Unfair {
         self.0.tick(now)
     }
 
-    fn decide(&mut self, budget: usize) -> Vec<Decision> {
-        let mut decisions = self.0.decide(budget);
-        decisions.retain(|decision| decision.pod.0 % 50 != 7);
-        decisions
+    fn decide(&mut self, budget: usize) -> Decided {
+        let mut decided = self.0.decide(budget);
+        decided.started.retain(|decision| decision.pod.0 % 50 != 7);
+        decided
     }
 
     fn seen(&self) -> Seen {

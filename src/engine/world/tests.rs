@@ -68,7 +68,7 @@ fn step() -> impl Strategy<Value = Option<Event>> {
             let group = GroupId(group);
             Event::PodChanged(
                 id,
-                PodConfig { group, cost: amount(cpu), priority: 0, created, state },
+                PodConfig { group, cost: amount(cpu), priority: 0, created, started: None, state },
             )
         },
     );
