@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::action::{Action, Release};
 use crate::engine::event::{Event, Input, Outcome, PodConfig};
-use crate::engine::{ClusterId, Decision, Engine, Millis, PodId, PodState};
+use crate::engine::{ClusterId, Decided, Decision, Engine, Millis, PodId, PodState};
 use crate::view::{Names, Published, Totals, View};
 
 use notices::Notices;
@@ -38,6 +38,8 @@ const BATCH: usize = 4_096;
 const BUDGET: usize = 2_000;
 /// Actions that may wait for the writer before deciding pauses.
 const OUTBOX: usize = 1_000;
+/// How long an eviction that nobody executes is not decided again.
+const UNEXECUTED: Millis = 600_000;
 /// Longest time between two rounds.
 const TICK: Duration = Duration::from_millis(200);
 /// Shortest time between two views.
@@ -232,7 +234,12 @@ impl Control {
         if !self.leads() {
             return self.engine.rehearse(BUDGET);
         }
-        let decisions = self.engine.decide(BUDGET).started;
+        let Decided { started: decisions, evicted } = self.engine.decide(BUDGET);
+        for eviction in evicted {
+            // Nobody executes it yet.
+            let refused = Outcome::NotEvicted { retry_at: now.saturating_add(UNEXECUTED) };
+            self.engine.apply(now, Event::Outcome(eviction.pod, refused));
+        }
         self.totals.decided = self.engine.decided();
         for decision in &decisions {
             if let Some(release) = self.release(now, decision) {

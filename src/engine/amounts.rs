@@ -239,7 +239,7 @@ impl Bounds {
         need.iter().all(|(axis, amount)| self.admit_on(axis, used, amount))
     }
 
-    fn admit_on(&self, axis: Axis, used: &Amounts, amount: i128) -> bool {
+    pub(super) fn admit_on(&self, axis: Axis, used: &Amounts, amount: i128) -> bool {
         let most = self.get(axis);
         most == UNBOUNDED || used.get(axis) + amount <= most
     }

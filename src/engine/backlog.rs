@@ -21,7 +21,7 @@ impl Engine {
     pub(super) fn count_backlog(&mut self, slot: u32) {
         let group = &self.groups[slot];
         let counted = match group.config.queue {
-            Assignment::Queue(_) => (group.line, group.have()),
+            Assignment::Queue(_) => (group.line, group.have() + group.claimed),
             _ => (NONE, 0),
         };
         self.recount(slot, counted);

@@ -1,7 +1,7 @@
 //! What pods are charged, and who pays.
 
 use super::amounts::Amounts;
-use super::group::{Charge, Pod};
+use super::group::{Charge, Pod, ReleaseState};
 use super::model::{PodState, SingletonId};
 use super::slab::NONE;
 use super::world::Engine;
@@ -18,7 +18,7 @@ impl Engine {
     /// does not answer costs nothing, since that node's capacity is not there either.
     pub(super) fn due(&self, pod: &Pod) -> Option<Charge> {
         let takes_capacity = match pod.state {
-            _ if !pod.has_started() => return None,
+            _ if !pod.has_started() && pod.release != ReleaseState::Claimed => return None,
             PodState::Ended | PodState::Dropped => return None,
             PodState::Gated | PodState::Released { .. } => true,
             PodState::Bound { node, terminating } => {
@@ -34,6 +34,7 @@ impl Engine {
     }
 
     pub(super) fn settle_charge(&mut self, slot: u32, charge: Option<Charge>) {
+        self.mark_leaving(slot, charge);
         let pod = &mut self.pods[slot];
         if pod.charge == charge {
             return;
@@ -49,11 +50,14 @@ impl Engine {
         }
     }
 
-    fn enter(&mut self, group: u32, charge: Charge) {
-        let group = &mut self.groups[group];
+    fn enter(&mut self, slot: u32, charge: Charge) {
+        let group = &mut self.groups[slot];
         group.charged += 1;
         let first = group.charged == 1;
         let key = group.config.singleton.filter(|_| first);
+        if first {
+            self.look_at(slot);
+        }
         let cost = self.shapes.need(charge.shape).clone();
         self.take_capacity(charge, |amounts| amounts.add(&cost));
         let need = if first { cost.with_group() } else { cost };
@@ -63,11 +67,14 @@ impl Engine {
         self.hold_key(charge.line, key, 1);
     }
 
-    fn give_back(&mut self, group: u32, charge: Charge) {
-        let group = &mut self.groups[group];
+    fn give_back(&mut self, slot: u32, charge: Charge) {
+        let group = &mut self.groups[slot];
         group.charged -= 1;
         let last = group.charged == 0;
         let key = group.config.singleton.filter(|_| last);
+        if last {
+            self.look_at(slot);
+        }
         let cost = self.shapes.need(charge.shape).clone();
         self.take_capacity(charge, |amounts| amounts.sub(&cost));
         self.todo.freed = true;

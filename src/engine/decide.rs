@@ -10,7 +10,7 @@ use super::line::Place;
 use super::model::{GroupId, PodId, QueueId};
 use super::shapes::ClassId;
 use super::slab::NONE;
-use super::tree::{Chosen, Seen};
+use super::tree::{BANDS, BANDS_OF_RIGHT, Band, Chosen, Seen};
 use super::world::Engine;
 
 /// Let this pod go.
@@ -61,14 +61,22 @@ impl Engine {
     /// round, [`Engine::tick`] stays true and the next call goes on.
     pub fn decide(&mut self, budget: usize) -> Decided {
         self.rehearsal.clear();
+        self.claims.is_rehearsed = false;
         self.settle();
         let mut decided = Decided::default();
-        while decided.started.len() < budget {
-            let Some(chosen) = self.choose() else {
-                self.todo.decide = false;
-                return decided;
-            };
-            self.commit(chosen, &mut decided.started);
+        if self.keep_claims(&mut decided.started) {
+            self.settle();
+        }
+        while decided.started.len() + decided.evicted.len() < budget {
+            let may_claim = self.may_claim();
+            match self.choose(if may_claim { &BANDS_OF_RIGHT } else { &BANDS }) {
+                Some(chosen) => self.commit(chosen, &mut decided.started),
+                None if may_claim => self.claim(&mut decided.evicted),
+                None => {
+                    self.todo.decide = false;
+                    return decided;
+                }
+            }
         }
         self.todo.decide = true;
         decided
@@ -81,7 +89,7 @@ impl Engine {
     /// [`Reason::NextInLine`]: super::Reason::NextInLine
     pub fn rehearse(&mut self, budget: usize) {
         let decided = self.decided;
-        let decisions = self.decide(budget).started;
+        let decisions = self.decide_only(budget);
         self.remember(&decisions);
         for decision in &decisions {
             self.take_back(decision.pod);
@@ -89,6 +97,20 @@ impl Engine {
         self.decided = decided;
         self.settle();
         self.todo.decide = false;
+        self.claims.is_rehearsed = true;
+    }
+
+    /// What would be let go if nobody claimed anything.
+    fn decide_only(&mut self, budget: usize) -> Vec<Decision> {
+        self.rehearsal.clear();
+        self.settle();
+        let mut decisions = Vec::new();
+        while decisions.len() < budget
+            && let Some(chosen) = self.choose(&BANDS)
+        {
+            self.commit(chosen, &mut decisions);
+        }
+        decisions
     }
 
     fn take_back(&mut self, id: PodId) {
@@ -99,7 +121,7 @@ impl Engine {
         self.recharge(slot);
     }
 
-    fn choose(&mut self) -> Option<Chosen> {
+    fn choose(&mut self, bands: &[Band]) -> Option<Chosen> {
         let free = self.free();
         let mut tree = std::mem::take(&mut self.tree);
         let mut fitting = std::mem::take(&mut self.fitting);
@@ -111,7 +133,7 @@ impl Engine {
             fitting: &mut fitting,
             front: &front,
         };
-        let chosen = tree.next(&mut seen);
+        let chosen = tree.next(bands, &mut seen);
         (self.tree, self.fitting) = (tree, fitting);
         chosen
     }
@@ -138,7 +160,7 @@ impl Engine {
     }
 
     /// Charges an offer. What waited runs: nobody is entitled to anything else by that.
-    fn start_charges(&mut self, line: u32, group: u32, turns: &[Turn], class: ClassId) {
+    pub(super) fn start_charges(&mut self, line: u32, group: u32, turns: &[Turn], class: ClassId) {
         let need = &self.classes.get(class).need;
         let pods = turns.iter().map(|turn| (self.shapes.need(turn.shape), 1));
         let waited = Need::sum(pods);
@@ -158,7 +180,7 @@ impl Engine {
     fn let_go(&mut self, group: u32, turn: &Turn) {
         let line = self.groups[group].line;
         let pod = &mut self.pods[turn.pod];
-        pod.release = ReleaseState::Sent;
+        (pod.release, pod.started) = (ReleaseState::Sent, self.now);
         pod.charge = Some(Charge { line, shape: turn.shape, takes_capacity: true });
         self.shapes.hold_again(turn.shape);
         let group = &mut self.groups[group];

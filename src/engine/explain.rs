@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::amounts::{Amounts, Need};
 use super::decide::Decision;
-use super::group::Group;
+use super::group::{Group, ReleaseState, Turn};
 use super::model::{Assignment, GroupId, Order, ResourceId, Vector};
 use super::reason::{Reason, Shortage};
 use super::shapes::{Kind, measure};
@@ -60,6 +60,9 @@ impl Engine {
 
     pub(super) fn reason_of(&self, group: &Group) -> Option<Reason> {
         let paused = || self.paused.get(&group.config.cluster).copied().map(Reason::ReleasesPaused);
+        if group.claimed > 0 {
+            return self.claim_of(group.id);
+        }
         if group.waiting.len() == 0 {
             return paused().filter(|_| group.being_written > 0);
         }
@@ -187,17 +190,31 @@ impl Engine {
     }
 
     /// What a group's next pod or gang asks.
-    pub(super) fn asks(&self, group: &Group) -> Vector {
+    pub(super) fn asks(&self, slot: u32) -> Vector {
+        let (group, waiting) = (&self.groups[slot], self.waiting(slot));
         let have = group.have();
-        if have == 0 {
-            return Vector::default();
-        }
-        let count = group.together(super::Millis::MAX).unwrap_or(have).min(have);
+        let count = match group.claimed {
+            0 if have == 0 => 0,
+            0 => group.together(super::Millis::MAX).unwrap_or(have).min(have),
+            claimed => claimed,
+        };
         let mut cost = Vector::default();
-        let pods = usize::try_from(count).unwrap_or(usize::MAX);
-        for turn in group.waiting.iter().take(pods) {
+        for turn in waiting.iter().take(usize::try_from(count).unwrap_or(usize::MAX)) {
             cost.add(&self.shapes.get(turn.shape).cost);
         }
         cost
+    }
+
+    /// Pods of a group that wait, those first for which room is being made.
+    pub(super) fn waiting(&self, slot: u32) -> Vec<Turn> {
+        let group = &self.groups[slot];
+        let mut claimed = Vec::new();
+        if group.claimed > 0 {
+            let of = |&pod: &u32| self.pods[pod].release == ReleaseState::Claimed;
+            claimed.extend(self.pods_of(slot).filter(of).map(|pod| self.pods[pod].turn(pod)));
+            claimed.sort_unstable();
+        }
+        claimed.extend(group.waiting.iter());
+        claimed
     }
 }

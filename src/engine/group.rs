@@ -216,6 +216,8 @@ pub(super) struct Group {
     pub(super) refused: u32,
     /// Pods that are charged.
     pub(super) charged: u32,
+    /// Of those the ones for which room is being made.
+    pub(super) claimed: u32,
     pub(super) arrived: Millis,
     pub(super) standing: Standing,
     /// Slot of the line whose backlog it counts in, and how many pods.
@@ -236,6 +238,7 @@ impl Group {
             being_written: 0,
             refused: 0,
             charged: 0,
+            claimed: 0,
             arrived: 0,
             standing: Standing::Out,
             counted: (NONE, 0),
@@ -373,6 +376,8 @@ impl Group {
 pub(super) enum ReleaseState {
     /// Not decided.
     None,
+    /// Charged; room is being made for it.
+    Claimed,
     /// Decided; the write is under way.
     Sent,
     /// The apiserver said yes: whatever an older watch event says, its gate is open.
@@ -388,6 +393,8 @@ pub(super) struct Pod {
     pub(super) group: u32,
     pub(super) shape: ShapeId,
     pub(super) created: Millis,
+    /// When it was let go, or [`Self::UNKNOWN`].
+    pub(super) started: Millis,
     pub(super) priority: i32,
     pub(super) state: PodState,
     pub(super) release: ReleaseState,
@@ -407,12 +414,16 @@ pub(super) struct Charge {
 }
 
 impl Pod {
+    /// Nobody knows when.
+    pub(super) const UNKNOWN: Millis = Millis::MIN;
+
     pub(super) fn new(uid: Uid, group: u32, shape: ShapeId) -> Self {
         Self {
             uid: halves(uid),
             group,
             shape,
             created: 0,
+            started: Self::UNKNOWN,
             priority: 0,
             state: PodState::Dropped,
             release: ReleaseState::None,

@@ -14,6 +14,7 @@ pub mod action;
 mod amounts;
 mod backlog;
 mod charge;
+mod claim;
 mod decide;
 mod directory;
 mod entitle;

@@ -44,6 +44,11 @@ pub enum Reason {
     BeyondGuarantee(Shortage, QueueId),
     /// Another group of its singleton key runs in the queue.
     SingletonRunning,
+    /// Its room is kept until what uses it is gone.
+    MakingRoom {
+        /// Pods that were evicted for it.
+        evicted: u32,
+    },
     /// None of this many nodes is ready and schedulable.
     NoUsableNode(u32),
     /// The queue is strict and this is not its first.
@@ -103,6 +108,7 @@ impl Reason {
             Self::Capacity(_) => "Capacity",
             Self::BeyondGuarantee(..) => "BeyondGuarantee",
             Self::SingletonRunning => "SingletonRunning",
+            Self::MakingRoom { .. } => "MakingRoom",
             Self::NoUsableNode(_) => "NoUsableNode",
             Self::BehindInStrictQueue(_) => "BehindInStrictQueue",
             Self::ReleaseRefused { .. } => "ReleaseRefused",

@@ -3,8 +3,7 @@
 //! This page is the specification. The code below it says the same, as plainly as it can: it
 //! keeps what it was told and works everything out anew for each choice. The engine must
 //! decide the same from the same events; `sim` compares the two. Amounts are whole numbers,
-//! and a resource that something asks none of never keeps it waiting. Nothing that runs is
-//! taken back.
+//! and a resource that something asks none of never keeps it waiting.
 //!
 //! # What is charged
 //!
@@ -94,14 +93,64 @@
 //!
 //! Its pods are charged at once, in turn, and the next choice is made, until none is left or
 //! as many pods were decided as asked for. A gang is never cut by that.
+//!
+//! # What is taken back
+//!
+//! A pod is **leaving** while it is charged and being deleted, or its eviction was decided and
+//! not refused. **Net** usage is usage less what is leaving; **coming** is what is free and
+//! the load of what is leaving. Pods are not counted in `groups` here.
+//!
+//! Once a second, when nothing is left in the first three bands and before anything is lent,
+//! the first offer of each line may **claim**: line by line, from the root down in the order of
+//! shares. One that fits has no need to, and one that a limit on `groups` refuses may not. A
+//! place on its path **owes** it when net usage and need are within the limit and within what
+//! the place is entitled to, which is nothing of what there is none of; where its queue reclaims only what is guaranteed, or the work is
+//! not preemptible, also within what is given, as in the second band. No place owes anything
+//! to a queue that reclaims nothing. From the line up, the first place that does not owe is
+//! where the claim ends: pods of that place and below may be taken, those of the whole tree if
+//! every place owes.
+//!
+//! The claim is **short** of a resource by what its need is more than what is coming, or by
+//! what net usage and need are more than a limit on its path. While it is short of any, a
+//! **prey** that has some of that is taken, or the claim is not made. The way to it leads down
+//! to the child with the greatest share by net usage, among equal ones to the last, that has
+//! one and is on the claim's own path or **over**: of a resource that is short it uses, net,
+//! more than it is entitled to. At the end, from the last prey taken to the first, each is
+//! spared that the claim is not short without.
+//!
+//! * Nothing of the claim's own group is prey.
+//! * Of the claim's own line only what has a lower priority is prey, and only if the queue
+//!   takes within itself.
+//! * A pod may be taken if it takes from the capacity, has been let go for certain and is not
+//!   leaving, has run for as long as its queue lets it (as the next queue above says that says
+//!   anything, else ten minutes), its work is preemptible, and no eviction of it was refused
+//!   that is not to be tried again yet. It runs since it was let go, or since it was made where
+//!   nobody knows that.
+//! * A gang is of more than one, or of all that have arrived. Its members are the pods that
+//!   were let go, are charged and are not leaving. Of a gang that has more members than must
+//!   start together any one is prey. So are all of any gang, as one, with those that are taken
+//!   for the same claim already, if each may be taken. Of what is no gang each pod is prey.
+//! * The prey of lowest priority is taken first, in a gang that of its highest; then what a
+//!   gang does not need; then what has run for the shortest time, then the greater uid, both
+//!   of its newest pod.
+//!
+//! An offer whose claim is short of nothing is charged from then on, as if it had been let go:
+//! the room it waits for is nobody else's. Its group offers nothing else. A claim whose line
+//! does not owe it and that takes nothing is not made. Before the first choice of each call,
+//! from the last to the first, claims are given up of a resource of which less than nothing
+//! is coming, or more is used, net, than a limit on their path lets; then, from the first to
+//! the last, those start whose need fits as if no claim were charged. A claim is also given up
+//! when anything is told of its group or a pod of it, of any queue, or of its cluster. When one
+//! was given up the next call may claim at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{GroupConfig, NodeConfig, PodConfig, QueueConfig};
 use super::model::{ClusterId, GroupId, Millis, NodeId, PodId, QueueId, Vector};
-use super::{Decided, Decision};
+use super::{Decided, Decision, Eviction};
 
 mod books;
+mod claims;
 mod entitled;
 mod offers;
 mod round;
@@ -111,8 +160,9 @@ mod water;
 #[cfg(test)]
 mod tests;
 
+use claims::Claim;
 use offers::Offer;
-use round::Round;
+use round::{Band, Round};
 
 /// What was told, and what was decided on it.
 #[derive(Clone, Debug, Default)]
@@ -127,8 +177,22 @@ pub(super) struct Reference {
     pub(super) pods: BTreeMap<PodId, Pod>,
     pub(super) synced: BTreeSet<ClusterId>,
     pub(super) paused: BTreeSet<ClusterId>,
+    /// In the order in which they were made.
+    pub(super) claims: Vec<Offer>,
+    /// When the next may be made.
+    claims_at: Millis,
+    /// Pods whose eviction was decided.
+    pub(super) evicting: BTreeSet<PodId>,
+    /// Pods that could not be evicted, and until when that is not tried again.
+    pub(super) spared: BTreeMap<PodId, Millis>,
     decided: u64,
 }
+
+/// Least time between two looks at who may claim.
+const CLAIM_EVERY: Millis = 1_000;
+
+/// Claims that there may be at a time.
+const CLAIMS: usize = 1_000;
 
 #[derive(Clone, Debug)]
 pub(super) struct Group {
@@ -142,12 +206,16 @@ pub(super) struct Pod {
     pub(super) config: PodConfig,
     pub(super) release: Release,
     pub(super) retry_at: Option<Millis>,
+    /// When it was let go, if that is known.
+    pub(super) started: Option<Millis>,
 }
 
 /// How far our release of a pod has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Release {
     None,
+    /// Room is being made for it.
+    Claimed,
     Sent,
     Done,
     Gone,
@@ -170,8 +238,21 @@ impl Reference {
     pub(super) fn decide(&mut self, budget: usize) -> Decided {
         let entitled = self.entitled();
         let mut decided = Decided::default();
-        while decided.started.len() < budget {
-            let Some(offer) = Round::new(self, &entitled).choose() else { break };
+        self.keep_claims(&mut decided.started);
+        while decided.started.len() + decided.evicted.len() < budget {
+            let round = Round::new(self, &entitled);
+            if let Some(offer) = round.choose(&Band::OF_RIGHT) {
+                self.commit(&offer, &mut decided.started);
+                continue;
+            }
+            if self.claims_at <= self.now {
+                if let Some(claim) = round.claim() {
+                    self.make(claim, &mut decided.evicted);
+                    continue;
+                }
+                self.claims_at = self.now.saturating_add(CLAIM_EVERY);
+            }
+            let Some(offer) = Round::new(self, &entitled).choose(&[Band::Borrowing]) else { break };
             self.commit(&offer, &mut decided.started);
         }
         decided
@@ -183,9 +264,25 @@ impl Reference {
         for &id in &offer.pods {
             let pod = self.pods.get_mut(&id).unwrap();
             (pod.release, pod.retry_at) = (Release::Sent, None);
+            pod.started = Some(self.now);
             self.decided += 1;
             let (number, group, queue) = (self.decided, offer.group, offer.queue);
             decisions.push(Decision { number, pod: id, group, queue, size, first });
         }
+    }
+
+    fn make(&mut self, claim: Claim, evictions: &mut Vec<Eviction>) {
+        let Claim { offer, victims } = claim;
+        for &id in &offer.pods {
+            self.pods.get_mut(&id).unwrap().release = Release::Claimed;
+        }
+        for pod in victims {
+            self.evicting.insert(pod);
+            let group = self.pods[&pod].config.group;
+            let queue = self.payer(group).unwrap();
+            let (by, by_queue) = (offer.group, offer.queue);
+            evictions.push(Eviction { pod, group, queue, by, by_queue });
+        }
+        self.claims.push(offer);
     }
 }

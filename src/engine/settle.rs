@@ -274,6 +274,9 @@ impl Engine {
 
     /// Why a group has nothing to offer now, apart from its queue.
     pub(super) fn parked(&self, group: &Group) -> Option<Reason> {
+        if group.claimed > 0 {
+            return self.claim_of(group.id);
+        }
         if !self.synced.contains(&group.config.cluster) {
             return Some(Reason::ClusterNotSynced);
         }

@@ -1,5 +1,6 @@
 //! What the core knows, for those who only read.
 
+use super::claim::Claimed;
 use super::event::QueueConfig;
 use super::group::{Group, Pod, ReleaseState};
 use super::model::{Assignment, Gang, GroupId, Millis, PodId, PodState, QueueId, Vector};
@@ -65,20 +66,21 @@ impl Engine {
     }
 
     fn summarise(&self, slot: u32, group: &Group) -> GroupSummary {
-        let first = group.waiting.first();
+        let waiting = self.waiting(slot);
+        let oldest = waiting.iter().map(|turn| turn.created).min();
         let mut summary = GroupSummary {
             id: group.id,
             queue: group.config.queue,
             gang: group.config.gang,
             reason: self.reason_of(group),
-            waiting: group.waiting.iter().map(|turn| self.pods[turn.pod].id()).collect(),
+            waiting: waiting.iter().map(|turn| self.pods[turn.pod].id()).collect(),
             released: Vec::new(),
             running: Vec::new(),
             ended: Vec::new(),
             charged: Vector::default(),
-            asks: self.asks(group),
-            priority: first.map_or(0, |turn| turn.priority.0),
-            since: group.waiting.oldest().unwrap_or(Millis::MAX),
+            asks: self.asks(slot),
+            priority: waiting.first().map_or(0, |turn| turn.priority.0),
+            since: oldest.unwrap_or(Millis::MAX),
             begun: Millis::MAX,
         };
         let mut pods: Vec<&Pod> = self.pods_of(slot).map(|pod| &self.pods[pod]).collect();
@@ -86,19 +88,19 @@ impl Engine {
         for pod in pods {
             let id = pod.id();
             match pod.state {
-                PodState::Gated if pod.waits() => {}
+                PodState::Gated if pod.waits() || pod.release == ReleaseState::Claimed => {}
                 PodState::Gated if pod.release == ReleaseState::Gone => summary.ended.push(id),
                 PodState::Gated => summary.released.push((id, false)),
                 PodState::Released { held } => summary.released.push((id, held)),
                 PodState::Bound { terminating, .. } => summary.running.push((id, terminating)),
                 PodState::Ended | PodState::Dropped => summary.ended.push(id),
             }
-            if let Some(charge) = pod.charge {
+            if let Some(charge) = pod.charge.filter(|_| pod.has_started()) {
                 summary.charged.add(&self.shapes.get(charge.shape).cost);
             }
             summary.begun = summary.begun.min(pod.created);
         }
-        if first.is_none() {
+        if oldest.is_none() {
             summary.since = summary.begun;
         }
         summary
@@ -107,19 +109,24 @@ impl Engine {
     /// Every queue that exists or is named by a group.
     #[must_use]
     pub fn queues(&self) -> Vec<QueueSummary> {
-        self.line_of.iter().map(|(&id, &line)| self.summarise_queue(id, line)).collect()
+        let claimed = self.claimed();
+        let lines = self.line_of.iter();
+        lines.map(|(&id, &line)| self.summarise_queue(id, line, &claimed)).collect()
     }
 
-    fn summarise_queue(&self, id: QueueId, line: u32) -> QueueSummary {
+    fn summarise_queue(&self, id: QueueId, line: u32, claimed: &Claimed) -> QueueSummary {
         let line = &self.lines[line];
         let node = self.tree.of_queue(id);
-        let usage = node.map_or(&line.usage, |node| &node.usage);
+        let mut usage = node.map_or(&line.usage, |node| &node.usage).clone();
+        if let Some(claimed) = self.tree.at(id).and_then(|at| claimed.get(&at)) {
+            usage.sub_all(claimed);
+        }
         QueueSummary {
             id,
             config: self.queues.get(&id).cloned(),
             problem: self.tree.problem(id),
-            usage: self.axes.vector(usage),
-            share_per_mille: share::per_mille(share::dominant(usage, &self.fleet.capacity, 1)),
+            usage: self.axes.vector(&usage),
+            share_per_mille: share::per_mille(share::dominant(&usage, &self.fleet.capacity, 1)),
             line: line.places().into_iter().map(|place| place.group).collect(),
         }
     }
@@ -133,7 +140,9 @@ impl Engine {
     /// Whether a pod's gate is there and nothing of ours is on its way to open it.
     #[must_use]
     pub fn waits(&self, pod: PodId) -> bool {
-        self.slot_of(pod).is_some_and(|slot| self.pods[slot].waits())
+        self.slot_of(pod).map(|slot| &self.pods[slot]).is_some_and(|pod| {
+            pod.waits() || (pod.state == PodState::Gated && pod.release == ReleaseState::Claimed)
+        })
     }
 
     /// The group of a pod.

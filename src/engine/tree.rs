@@ -25,7 +25,7 @@ use super::slab::NONE;
 
 use split::{Division, Part};
 
-pub(super) use bands::{BANDS, Band};
+pub(super) use bands::{BANDS, BANDS_OF_RIGHT, Band};
 pub(super) use search::{Chosen, Seen, first_of_all};
 
 /// The root's place among the nodes.
@@ -105,6 +105,20 @@ impl Default for Tree {
     }
 }
 
+impl Node {
+    pub(super) fn entitled(&self) -> &Bounds {
+        &self.entitled
+    }
+
+    pub(super) fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    pub(super) fn is_own(&self) -> bool {
+        self.is_own
+    }
+}
+
 impl Tree {
     pub(super) fn node(&self, node: u32) -> &Node {
         &self.nodes[node as usize]
@@ -123,12 +137,17 @@ impl Tree {
 
     /// The queue itself first, then those above; empty for an unknown or invalid queue.
     pub(super) fn path(&self, queue: QueueId) -> impl Iterator<Item = &Node> {
-        let node = self.by_queue.get(&queue).copied().unwrap_or(NONE);
+        let node = self.at(queue).unwrap_or(NONE);
         self.up(node).map(|(_, node)| node)
     }
 
+    /// The node of a valid queue.
+    pub(super) fn at(&self, queue: QueueId) -> Option<u32> {
+        self.by_queue.get(&queue).copied()
+    }
+
     pub(super) fn of_queue(&self, queue: QueueId) -> Option<&Node> {
-        self.by_queue.get(&queue).map(|&node| self.node(node))
+        self.at(queue).map(|node| self.node(node))
     }
 
     /// Why nothing of a queue may start, whatever is free.
@@ -191,6 +210,23 @@ impl Tree {
             node.waiting.sub(waited);
             at = node.parent;
         }
+    }
+
+    /// Whether anything is offered.
+    pub(super) fn has_offers(&self) -> bool {
+        !self.node(ROOT).have.is_empty()
+    }
+
+    pub(super) fn children(&self, at: u32) -> &[u32] {
+        &self.node(at).children
+    }
+
+    /// Lines with offers, in the order of their turns.
+    pub(super) fn in_turn(&self, at: u32, seen: &mut impl FnMut(u32)) {
+        if self.node(at).is_line() {
+            seen(self.node(at).line);
+        }
+        self.node(at).turns.iter().for_each(|&(_, child)| self.in_turn(child, seen));
     }
 
     /// Nothing is known any more of which band has nothing left.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::amounts::{Amounts, Axes};
+use super::claim::Claims;
 use super::directory::Directory;
 use super::event::{Event, GroupConfig, NodeConfig, Outcome, Pause, PodConfig, QueueConfig};
 use super::explain::Rehearsal;
@@ -47,6 +48,7 @@ pub struct Engine {
     pub(super) stray: Amounts,
     /// Classes that may fit what is free.
     pub(super) fitting: Mask,
+    pub(super) claims: Claims,
     pub(super) decided: u64,
     pub(super) rehearsal: Rehearsal,
     pub(super) todo: Todo,
@@ -79,6 +81,8 @@ impl Engine {
     pub fn apply(&mut self, now: Millis, event: Event) {
         self.now = self.now.max(now);
         self.todo.decide = true;
+        self.claims.is_rehearsed = false;
+        self.give_up_told(&event);
         match event {
             Event::QueueChanged(id, config) => {
                 self.todo.axes |= self.axes.learn(tree::resources(&config));
@@ -124,7 +128,7 @@ impl Engine {
             self.look_at(group);
             self.todo.decide = true;
         }
-        self.todo.decide
+        self.todo.decide || self.claims_are_due()
     }
 
     /// Decisions so far.
@@ -294,6 +298,7 @@ impl Engine {
         let pod = &mut self.pods[slot];
         let before = std::mem::replace(&mut pod.shape, shape);
         (pod.created, pod.priority, pod.state) = (config.created, config.priority, config.state);
+        pod.started = config.started.unwrap_or(pod.started);
         if !matches!(pod.state, PodState::Gated | PodState::Dropped) {
             pod.release = ReleaseState::Done;
         }
@@ -417,6 +422,7 @@ impl Engine {
         self.move_pod(slot, None);
         self.leave_group(slot);
         self.retries.remove(&id);
+        self.forget_claims_of(id);
         self.pod_slots.remove(&halves(id));
         if let Some(pod) = self.pods.remove(slot) {
             self.shapes.release(pod.shape);
@@ -434,7 +440,8 @@ impl Engine {
                 pod.release = ReleaseState::None;
                 self.retries.insert(id, *retry_at);
             }
-            Outcome::Refused { .. } | Outcome::NotEvicted { .. } => {}
+            Outcome::NotEvicted { retry_at } => self.spare(slot, *retry_at),
+            Outcome::Refused { .. } => {}
         }
         self.enqueue(slot);
         self.recharge(slot);

@@ -183,6 +183,12 @@ impl Names {
             Reason::SingletonRunning => {
                 "another group of its singleton key runs in the queue".into()
             }
+            Reason::MakingRoom { evicted: 0 } => {
+                "its room is kept until what is ending there is gone".into()
+            }
+            Reason::MakingRoom { evicted } => {
+                format!("its room is kept until what was evicted for it is gone: pods: {evicted}")
+            }
             Reason::NoUsableNode(0) => "the cluster has no nodes".into(),
             Reason::NoUsableNode(nodes) => {
                 format!("no node is ready and schedulable: nodes not ready or cordoned: {nodes}")

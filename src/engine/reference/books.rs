@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::super::event::NodeConfig;
-use super::super::model::{Assignment, GroupId, PodState, QueueId, ResourceId, Vector};
-use super::{Amounts, Pod, Reference, Spot};
+use super::super::model::{Assignment, GroupId, PodId, PodState, QueueId, ResourceId, Vector};
+use super::{Amounts, Pod, Reference, Release, Spot};
 
 /// What there is, and what of it is charged.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(in super::super) struct Books {
     pub(in super::super) capacity: Vector,
     /// Charges that take from the capacity.
@@ -15,11 +15,34 @@ pub(in super::super) struct Books {
     /// Those of the load that no queue of the tree pays for.
     pub(in super::super) stray: Vector,
     pub(in super::super) usage: Amounts,
+    /// Of the usage, without `groups`, what is leaving.
+    leaving: Amounts,
+    /// Of the load, what is leaving.
+    leaving_load: Vector,
 }
 
 impl Books {
     pub(super) fn used(&self, spot: Spot, resource: ResourceId) -> i128 {
         self.usage.get(&spot).map_or(0, |usage| usage.get(resource))
+    }
+
+    /// Usage less what is leaving.
+    pub(super) fn net(&self, spot: Spot, resource: ResourceId) -> i128 {
+        let leaving = self.leaving.get(&spot).map_or(0, |leaving| leaving.get(resource));
+        self.used(spot, resource) - leaving
+    }
+
+    /// What is free, and what will be when all that is leaving has left.
+    pub(super) fn coming(&self, resource: ResourceId) -> i128 {
+        self.capacity.get(resource) - self.load.get(resource) + self.leaving_load.get(resource)
+    }
+
+    /// Takes in that a charged pod is leaving that takes from the capacity.
+    pub(super) fn leave(&mut self, spots: Vec<Spot>, cost: &Vector) {
+        self.leaving_load.add(cost);
+        for spot in spots {
+            self.leaving.entry(spot).or_default().add(cost);
+        }
     }
 
     pub(super) fn uses_anything(&self, spot: Spot) -> bool {
@@ -30,8 +53,16 @@ impl Books {
 impl Reference {
     pub(in super::super) fn books(&self) -> Books {
         let mut books = Books { capacity: self.capacity(), ..Books::default() };
-        for pod in self.pods.values().filter(|pod| self.is_charged(pod)) {
+        for (id, pod) in self.pods.iter().filter(|(_, pod)| self.is_charged(pod)) {
             let spots = self.payers(pod.config.group);
+            if self.is_leaving(id) {
+                if self.takes_capacity(pod) {
+                    books.leaving_load.add(&pod.config.cost);
+                }
+                for &spot in &spots {
+                    books.leaving.entry(spot).or_default().add(&pod.config.cost);
+                }
+            }
             if self.takes_capacity(pod) {
                 books.load.add(&pod.config.cost);
                 if spots.is_empty() {
@@ -64,7 +95,7 @@ impl Reference {
     /// Whether a pod costs anything now.
     pub(in super::super) fn is_charged(&self, pod: &Pod) -> bool {
         match pod.config.state {
-            _ if !pod.has_started() => false,
+            _ if !pod.has_started() && pod.release != Release::Claimed => false,
             PodState::Ended | PodState::Dropped => false,
             PodState::Gated | PodState::Released { .. } => true,
             PodState::Bound { node, terminating } => {
@@ -74,7 +105,14 @@ impl Reference {
         }
     }
 
-    fn takes_capacity(&self, pod: &Pod) -> bool {
+    /// Whether a pod is on its way out, if it is charged.
+    pub(in super::super) fn is_leaving(&self, id: &PodId) -> bool {
+        let is_deleted =
+            matches!(self.pods[id].config.state, PodState::Bound { terminating: true, .. });
+        is_deleted || self.evicting.contains(id)
+    }
+
+    pub(super) fn takes_capacity(&self, pod: &Pod) -> bool {
         pod.config.node().is_none_or(|node| self.nodes.get(&node).is_some_and(is_usable))
     }
 
@@ -91,7 +129,7 @@ impl Reference {
     }
 
     /// All places that a group's charges count at; none where its queue is not in the tree.
-    fn payers(&self, group: GroupId) -> Vec<Spot> {
+    pub(super) fn payers(&self, group: GroupId) -> Vec<Spot> {
         self.payer(group).map_or(Vec::new(), |queue| self.spots(queue))
     }
 

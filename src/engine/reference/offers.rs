@@ -41,6 +41,11 @@ impl Offer {
         (self.place.2, self.place.3)
     }
 
+    /// That of its first pod.
+    pub(super) fn priority(&self) -> i32 {
+        self.turn.0.0
+    }
+
     /// The resources it needs any of, and how much.
     pub(super) fn needs(&self) -> impl Iterator<Item = (ResourceId, i128)> + '_ {
         self.need.iter().filter(|&(_, need)| need > 0)
@@ -91,6 +96,7 @@ impl Reference {
             || self.has_begun(id)
             || group.arrived.saturating_add(SETTLE) <= self.now;
         let may = self.is_open(queue)
+            && self.claims.iter().all(|claim| claim.group != id)
             && self.synced.contains(&cluster)
             && !self.paused.contains(&cluster)
             && settled

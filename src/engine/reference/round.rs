@@ -9,21 +9,24 @@ use super::{Amounts, Reference, Spot};
 
 /// By what right an offer may start, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Band {
+pub(super) enum Band {
     Completing,
     Guaranteed,
     Entitled,
     Borrowing,
 }
 
-const BANDS: [Band; 4] = [Band::Completing, Band::Guaranteed, Band::Entitled, Band::Borrowing];
+impl Band {
+    /// All but the last.
+    pub(super) const OF_RIGHT: [Self; 3] = [Self::Completing, Self::Guaranteed, Self::Entitled];
+}
 
 /// The state of things when a choice is made.
 pub(super) struct Round<'a> {
-    of: &'a Reference,
-    entitled: &'a Amounts,
-    books: Books,
-    lines: BTreeMap<QueueId, Vec<Offer>>,
+    pub(super) of: &'a Reference,
+    pub(super) entitled: &'a Amounts,
+    pub(super) books: Books,
+    pub(super) lines: BTreeMap<QueueId, Vec<Offer>>,
 }
 
 impl<'a> Round<'a> {
@@ -31,9 +34,9 @@ impl<'a> Round<'a> {
         Self { of, entitled, books: of.books(), lines: of.lines() }
     }
 
-    /// What starts next.
-    pub(super) fn choose(&self) -> Option<Offer> {
-        BANDS.into_iter().find_map(|band| {
+    /// What starts next, by one of these rights.
+    pub(super) fn choose(&self, bands: &[Band]) -> Option<Offer> {
+        bands.iter().find_map(|&band| {
             let offers = self.lines.values().flatten();
             let in_band: Vec<&Offer> =
                 offers.filter(|offer| self.fits(offer) && self.is_in(band, offer)).collect();
@@ -53,12 +56,12 @@ impl<'a> Round<'a> {
     }
 
     /// Who goes before whom among siblings: smaller first.
-    fn precedence(&self, spot: Spot) -> (u64, Option<(Millis, Uid)>, Spot) {
+    pub(super) fn precedence(&self, spot: Spot) -> (u64, Option<(Millis, Uid)>, Spot) {
         (self.share(spot), self.head(spot), spot)
     }
 
     /// Of the offer that would come first here if every offer fitted.
-    fn head(&self, spot: Spot) -> Option<(Millis, Uid)> {
+    pub(super) fn head(&self, spot: Spot) -> Option<(Millis, Uid)> {
         match spot {
             Spot::Line(queue) => self.lines.get(&queue)?.first().map(Offer::head),
             Spot::Queue(queue) => {
@@ -74,9 +77,14 @@ impl<'a> Round<'a> {
 
     /// The largest part that its usage is of the capacity, by weight, in steps of 2^-60.
     fn share(&self, spot: Spot) -> u64 {
+        self.share_of(spot, |resource| self.books.used(spot, resource))
+    }
+
+    /// The share of a place that uses so much.
+    pub(super) fn share_of(&self, spot: Spot, used: impl Fn(ResourceId) -> i128) -> u64 {
         let weight = u128::from(self.of.weight(spot));
         let part = |(resource, capacity): (ResourceId, i128)| {
-            let used = u128::try_from(self.books.used(spot, resource)).unwrap_or(0);
+            let used = u128::try_from(used(resource)).unwrap_or(0);
             let whole = u128::try_from(capacity).ok().filter(|&whole| whole > 0)?;
             let part = used.checked_mul(1 << 60).map(|used| used / (whole * weight));
             Some(part.and_then(|part| u64::try_from(part).ok()).unwrap_or(u64::MAX))
@@ -84,11 +92,11 @@ impl<'a> Round<'a> {
         self.books.capacity.iter().filter_map(part).max().unwrap_or(0)
     }
 
-    fn path(&self, offer: &Offer) -> Vec<Spot> {
+    pub(super) fn path(&self, offer: &Offer) -> Vec<Spot> {
         self.of.spots(offer.queue)
     }
 
-    fn fits(&self, offer: &Offer) -> bool {
+    pub(super) fn fits(&self, offer: &Offer) -> bool {
         let free = |r| self.books.capacity.get(r) - self.books.load.get(r);
         let is_free = offer.needs().all(|(r, need)| r == ResourceId::GROUPS || need <= free(r));
         let is_within = |spot| {

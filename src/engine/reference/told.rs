@@ -1,5 +1,6 @@
 //! What was told is kept.
 
+use super::super::Decided;
 use super::super::event::{Event, GroupConfig, Outcome, PodConfig};
 use super::super::model::{
     Assignment, ClusterId, Gang, GroupId, Millis, NodeId, PodId, PodState, Uid,
@@ -10,6 +11,7 @@ impl Reference {
     /// Keeps one event that happened at `now`.
     pub(in super::super) fn apply(&mut self, now: Millis, event: Event) {
         self.now = self.now.max(now);
+        self.give_up_told(&event);
         match event {
             Event::QueueChanged(id, config) => drop(self.queues.insert(id, config)),
             Event::QueueRemoved(id) => drop(self.queues.remove(&id)),
@@ -26,6 +28,8 @@ impl Reference {
             Event::GroupChanged(id, config) => self.group_changed(id, config),
             Event::PodChanged(id, config) => self.pod_changed(id, config),
             Event::PodRemoved(id) => {
+                self.evicting.remove(&id);
+                self.spared.remove(&id);
                 if let Some(pod) = self.pods.remove(&id) {
                     self.forget_if_empty(pod.config.group);
                 }
@@ -41,7 +45,8 @@ impl Reference {
     /// Moves time on; true when something may start.
     pub(in super::super) fn tick(&mut self, now: Millis) -> bool {
         self.now = self.now.max(now);
-        !self.clone().decide(1).started.is_empty()
+        let mut later = self.clone();
+        later.decide(1) != Decided::default() || later.claims.len() != self.claims.len()
     }
 
     fn group_changed(&mut self, id: GroupId, config: GroupConfig) {
@@ -56,7 +61,9 @@ impl Reference {
             config: config.clone(),
             release: Release::None,
             retry_at: None,
+            started: None,
         });
+        pod.started = config.started.or(pod.started);
         pod.config = config;
         if !matches!(state, PodState::Gated | PodState::Dropped) {
             pod.release = Release::Done;
@@ -79,7 +86,12 @@ impl Reference {
             Outcome::Refused { retry_at } if pod.release == Release::Sent => {
                 (pod.release, pod.retry_at) = (Release::None, Some(*retry_at));
             }
-            Outcome::Refused { .. } | Outcome::NotEvicted { .. } => {}
+            Outcome::Refused { .. } => {}
+            Outcome::NotEvicted { retry_at } => {
+                if self.evicting.remove(&id) {
+                    self.spared.insert(id, *retry_at);
+                }
+            }
         }
     }
 

@@ -2,9 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::Decision;
-use super::super::model::{Assignment, Gang, GroupId, Order, QueueId, ResourceId};
+use super::super::event::{Event, PodConfig};
+use super::super::model::{
+    Assignment, Gang, GroupId, Order, PodId, PodState, QueueId, Reclaim, ResourceId, Uid,
+    WithinQueue,
+};
 use super::super::reference::{Pod, Reference, Spot};
+use super::super::{Decided, Decision, Engine, Eviction};
 use super::{Log, Step, is_promised};
 
 /// Tells the reference a log and panics when a decision breaks a promise.
@@ -19,9 +23,10 @@ pub(super) fn hold(log: &Log) {
             Step::Apply(_) | Step::Rehearse(_) => {}
             Step::Tick => drop(reference.tick(*now)),
             Step::Decide(budget) => {
-                let before = reference.clone();
-                let decisions = reference.decide(*budget).started;
-                judge(&before, &reference, &decisions);
+                let before = reference.without_claims();
+                let Decided { started, evicted } = reference.decide(*budget);
+                judge(&before, &reference, &started);
+                is_due(&before, &reference, &evicted);
                 if *budget == usize::MAX {
                     nothing_that_fits_is_left(&reference);
                 }
@@ -84,7 +89,7 @@ fn is_alone(after: &Reference, group: GroupId) {
 
 /// No decision exceeds a limit on its path or what there is.
 fn limits_hold(before: &Reference, after: &Reference, decisions: &[Decision]) {
-    let books = after.books();
+    let books = after.without_claims().books();
     let charged = before.charged_groups();
     for decision in decisions {
         let mut asks = before.pods[&decision.pod].config.cost.clone();
@@ -141,4 +146,86 @@ fn plain(after: &Reference, pod: &Pod) -> Option<QueueId> {
         && after.is_open(queue)
         && after.queues[&queue].order == Order::BestEffort;
     is_plain.then_some(queue)
+}
+
+/// Only what may be taken is, for somebody who may take it, and no gang is cut by that.
+fn is_due(before: &Reference, after: &Reference, evictions: &[Eviction]) {
+    let mut groups = BTreeSet::new();
+    for eviction in evictions {
+        let pod = &before.pods[&eviction.pod];
+        let group = &before.groups[&eviction.group].config;
+        assert!(pod.has_started() && before.is_charged(pod), "nothing to take: {eviction:?}");
+        assert!(!before.is_leaving(&eviction.pod), "taken twice: {eviction:?}");
+        assert!(!group.non_preemptible, "not preemptible: {eviction:?}");
+        let least = before.min_runtime(eviction.group);
+        assert!(pod.since() + least <= before.now, "taken too early: {eviction:?}");
+        assert_eq!(pod.config.group, eviction.group);
+        assert_ne!(eviction.group, eviction.by);
+        let taker = before.queues[&eviction.by_queue].preemption;
+        if eviction.queue == eviction.by_queue {
+            assert_eq!(taker.within_queue, WithinQueue::LowerPriority, "{eviction:?}");
+            let first = before.waiting(eviction.by)[0].0.0;
+            assert!(pod.config.priority < first, "not of lower priority: {eviction:?}");
+        } else {
+            assert_ne!(taker.reclaim, Reclaim::Never, "{eviction:?}");
+        }
+        groups.insert(eviction.group);
+    }
+    for group in groups {
+        let stays = after.pods.iter().filter(|(id, pod)| {
+            let is_charged = pod.has_started() && after.is_charged(pod);
+            pod.config.group == group && is_charged && !after.is_leaving(id)
+        });
+        let left = stays.count();
+        let least = match before.groups[&group].config.gang {
+            Gang::Units | Gang::AtLeast(0 | 1) => 0,
+            Gang::AtLeast(need) => usize::try_from(need).unwrap(),
+            Gang::All => usize::MAX,
+        };
+        assert!(left == 0 || left >= least, "{left} are left of a gang of {least}");
+    }
+}
+
+/// Plays on after a log: what is evicted goes and comes back to wait, nothing else happens.
+/// Returns how many pods were evicted in each of so many seconds.
+pub(super) fn evicted_each_second(log: &Log, seconds: usize) -> Vec<usize> {
+    let mut engine = Engine::default();
+    let mut told = BTreeMap::<PodId, PodConfig>::new();
+    let mut nodes = BTreeSet::new();
+    let mut now = 0;
+    for (at, step) in log {
+        now = now.max(*at);
+        let Step::Apply(event) = step else { continue };
+        if is_promised(&mut nodes, event) {
+            match event {
+                Event::PodChanged(id, config) => drop(told.insert(*id, config.clone())),
+                Event::PodRemoved(id) => drop(told.remove(id)),
+                _ => {}
+            }
+            engine.apply(*at, event.clone());
+        }
+    }
+    let mut next = 1_000_000;
+    let mut evicted = Vec::new();
+    for _ in 0..seconds {
+        now += 1_000;
+        engine.tick(now);
+        let decided = engine.decide(usize::MAX);
+        for decision in &decided.started {
+            let Some(config) = told.get_mut(&decision.pod) else { continue };
+            config.state = PodState::Released { held: false };
+            config.started = Some(now);
+            engine.apply(now, Event::PodChanged(decision.pod, config.clone()));
+        }
+        for eviction in &decided.evicted {
+            let Some(config) = told.remove(&eviction.pod) else { continue };
+            next += 1;
+            let again = PodConfig { state: PodState::Gated, started: None, ..config };
+            engine.apply(now, Event::PodChanged(Uid(next), again.clone()));
+            told.insert(Uid(next), again);
+            engine.apply(now, Event::PodRemoved(eviction.pod));
+        }
+        evicted.push(decided.evicted.len());
+    }
+    evicted
 }

@@ -2,8 +2,8 @@
 
 use super::super::event::{GroupConfig, MaxRunning, NodeConfig, Preemption, QueueConfig};
 use super::super::model::{
-    Assignment, ClusterId, Forbidden, Gang, Order, QueueId, Reclaim, ResourceId, SingletonId, Uid,
-    Vector,
+    Assignment, ClusterId, Forbidden, Gang, Millis, Order, QueueId, Reclaim, ResourceId,
+    SingletonId, Uid, Vector, WithinQueue,
 };
 use super::random::Random;
 
@@ -55,6 +55,8 @@ pub(super) struct Shape {
     most: [u32; 2],
     /// Whether something is odd: unknown queues, cycles, weight 0, faults.
     pub(super) odd: bool,
+    /// Whether anything is evicted.
+    takes_back: bool,
 }
 
 impl Shape {
@@ -76,6 +78,7 @@ impl Shape {
             dense: [(); 3].map(|()| random.below(4)),
             most: [random.within(3, 12), random.within(3, 20)],
             odd: random.one_in(2),
+            takes_back: random.one_in(2),
         };
         let costs = random.within(1, size.costs);
         shape.costs = (0..costs).map(|_| shape.new_cost(random)).collect();
@@ -155,7 +158,17 @@ impl Shape {
             malformed: self.odd && random.one_in(40),
             max_pending: random.one_in(4).then(|| u64::from(random.within(1, 5))),
             max_running: MaxRunning { groups: running(random, 3), pods: running(random, 7) },
-            preemption: Preemption { reclaim: Reclaim::Never, ..Preemption::default() },
+            preemption: self.preemption(random),
+        }
+    }
+
+    fn preemption(&self, random: &mut Random) -> Preemption {
+        let reclaim = [Reclaim::Never, Reclaim::Guaranteed, Reclaim::Entitled, Reclaim::Entitled];
+        let within = [WithinQueue::Never, WithinQueue::LowerPriority];
+        Preemption {
+            reclaim: random.pick(&reclaim).filter(|_| self.takes_back).unwrap_or(Reclaim::Never),
+            within_queue: random.pick(&within).filter(|_| self.takes_back).unwrap_or_default(),
+            min_runtime: (!random.one_in(6)).then(|| Millis::from(random.below(4)) * 500),
         }
     }
 

@@ -24,6 +24,7 @@ const HAPPENINGS: &[(u32, Happening)] = &[
     (6, Script::pods_end),
     (7, Script::release_ends),
     (6, Script::time_passes),
+    (8, Script::eviction_goes_on),
     (4, Script::pod_goes),
     (2, Script::pod_is_told_anything),
     (2, Script::pod_is_told_twice),
@@ -42,7 +43,7 @@ const HAPPENINGS: &[(u32, Happening)] = &[
 ];
 
 /// So many of them happen where nothing is odd.
-const CALM: usize = 7;
+const CALM: usize = 8;
 
 /// The log of a seed.
 pub(super) fn write(seed: u64) -> Log {
@@ -149,9 +150,10 @@ impl Script {
             let state = if self.random.one_in(10) { self.state() } else { PodState::Gated };
             let created = Millis::from(self.random.within(1, 6));
             let priority = i32::from(self.random.one_in(5)) - i32::from(self.random.one_in(8));
+            let started = self.random.one_in(3).then(|| Millis::from(self.random.below(5)) * 500);
             self.tell(Event::PodChanged(
                 id,
-                PodConfig { group, cost, priority, created, started: None, state },
+                PodConfig { group, cost, priority, created, started, state },
             ));
         }
     }
@@ -213,6 +215,23 @@ impl Script {
         }
     }
 
+    /// What is evicted goes, or is not evicted after all.
+    fn eviction_goes_on(&mut self) {
+        let evicted: Vec<PodId> = self.told.evicting.iter().copied().collect();
+        let Some(id) = self.random.pick(&evicted) else { return };
+        let retry_at = self.now + Millis::from(self.random.below(4)) * 500;
+        let told = self.told.pods.get(&id).map(|pod| pod.config.state);
+        match told {
+            _ if self.random.one_in(8) => {
+                self.tell(Event::Outcome(id, Outcome::NotEvicted { retry_at }));
+            }
+            Some(PodState::Bound { node, terminating: false }) => {
+                self.see(id, |pod| pod.state = PodState::Bound { node, terminating: true });
+            }
+            _ => self.tell(Event::PodRemoved(id)),
+        }
+    }
+
     fn pod_is_told_anything(&mut self) {
         let Some(id) = self.pod(|_| true) else { return };
         let state = self.state();
@@ -252,8 +271,9 @@ impl Script {
     }
 
     fn outcome(&mut self) -> Outcome {
-        match self.random.below(8) {
+        match self.random.below(9) {
             0 => Outcome::Gone,
+            8 => Outcome::NotEvicted { retry_at: self.now + 500 },
             1..=2 => {
                 let retry_at = self.now + Millis::from(self.random.below(4)) * 500;
                 Outcome::Refused { retry_at }

@@ -20,7 +20,7 @@ pub(in super::super) struct Seen {
 
 impl Seen {
     pub(super) fn of_reference(reference: &Reference) -> Self {
-        let books = reference.books();
+        let books = reference.without_claims().books();
         let usage = books.usage.iter().filter_map(|(&spot, usage)| match spot {
             Spot::Queue(queue) => Some((queue, usage.clone())),
             Spot::Line(_) => None,

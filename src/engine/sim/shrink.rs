@@ -1,7 +1,7 @@
 //! A log is cut down while it still shows what is wrong.
 
 use super::super::event::{Event, GroupConfig, MaxRunning, PodConfig, QueueConfig};
-use super::super::model::{Gang, Order, Vector};
+use super::super::model::{Gang, Order, Reclaim, Vector, WithinQueue};
 use super::{Log, Step};
 
 /// The shortest and simplest log found that still shows it.
@@ -96,6 +96,9 @@ fn simpler_queues(config: &QueueConfig) -> Vec<QueueConfig> {
             with(|queue| queue.max_pending = None),
             with(|queue| queue.max_running = MaxRunning::default()),
             with(|queue| queue.parent = None),
+            with(|queue| queue.preemption.within_queue = WithinQueue::Never),
+            with(|queue| queue.preemption.reclaim = Reclaim::Never),
+            with(|queue| queue.preemption.min_runtime = Some(0)),
         ])
         .collect()
 }

@@ -36,6 +36,18 @@ fn the_same_log_is_decided_the_same_twice() {
     seeds().for_each(agrees::<Reference, Reference>);
 }
 
+#[test]
+fn evictions_come_to_an_end_when_nothing_changes() {
+    let mut evicted = 0;
+    for seed in seeds() {
+        let each = invariants::evicted_each_second(&script::write(seed), 60);
+        let last: usize = each.iter().rev().take(20).sum();
+        assert_eq!(last, 0, "again: TIDEGATE_SEED={seed} ./dev test --lib engine::sim: {each:?}");
+        evicted += each.iter().sum::<usize>();
+    }
+    assert!(evicted > 0, "nothing was ever evicted");
+}
+
 /// Decides as the reference does, but never lets this pod go.
 #[derive(Default)]
 struct Unfair(Reference);

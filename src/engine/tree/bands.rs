@@ -20,6 +20,10 @@ pub(in super::super) enum Band {
 pub(in super::super) const BANDS: [Band; 4] =
     [Band::Completing, Band::Guaranteed, Band::Entitled, Band::Borrowing];
 
+/// Every band but the last.
+pub(in super::super) const BANDS_OF_RIGHT: [Band; 3] =
+    [Band::Completing, Band::Guaranteed, Band::Entitled];
+
 impl Node {
     /// Whether `need` more may start here by this right.
     pub(super) fn admits(&self, band: Band, need: &Need) -> bool {
@@ -51,7 +55,7 @@ impl Node {
             }
     }
 
-    pub(super) fn is_line(&self) -> bool {
+    pub(in super::super) fn is_line(&self) -> bool {
         self.line != super::NONE
     }
 

@@ -7,7 +7,7 @@ use super::super::line::{Lane, Line, Place};
 use super::super::mask::Mask;
 use super::super::shapes::{ClassId, Classes};
 use super::super::slab::Slab;
-use super::{BANDS, Band, ROOT, Tree};
+use super::{Band, ROOT, Tree};
 
 /// What was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +41,12 @@ enum Refusal {
 }
 
 impl Tree {
-    /// The next offer to let go, in the first band that has one.
-    pub(in super::super) fn next(&mut self, seen: &mut Seen) -> Option<Chosen> {
+    /// The next offer to let go, in the first of these bands that has one.
+    pub(in super::super) fn next(&mut self, bands: &[Band], seen: &mut Seen) -> Option<Chosen> {
         if seen.fitting.len() <= FEW {
             seen.fitting.retain(|class| seen.classes.get(class).need.fits(seen.free));
         }
-        for band in BANDS {
+        for &band in bands {
             if self.exhausted[band as usize] {
                 continue;
             }

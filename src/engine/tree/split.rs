@@ -54,6 +54,16 @@ impl Tree {
         self.look_again();
     }
 
+    /// Computes what everybody is entitled to, as far as that is not known.
+    pub(in super::super) fn divide_everything(&mut self) {
+        // Children come after their parents.
+        for at in (0..).take(self.nodes.len()) {
+            if !self.node(at).is_line() {
+                self.divide(at);
+            }
+        }
+    }
+
     /// Computes what the children of a node are entitled to, unless that is known.
     pub(super) fn divide(&mut self, at: u32) {
         let node = self.node_mut(at);
