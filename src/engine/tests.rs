@@ -8,6 +8,7 @@ use super::event::{
 use super::*;
 
 mod fairness;
+mod preemption;
 
 const CPU: ResourceId = ResourceId::CPU;
 const MEMORY: ResourceId = ResourceId::MEMORY;

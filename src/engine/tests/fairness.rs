@@ -4,7 +4,7 @@ use super::*;
 
 const GIB: i128 = 1 << 30;
 
-fn cpus(count: i128) -> Vector {
+pub(super) fn cpus(count: i128) -> Vector {
     cpu(count * 1000)
 }
 
@@ -21,7 +21,7 @@ fn ends_with<const N: usize>(world: &mut World, queues: [QueueId; N]) -> [i128; 
 }
 
 /// One node with so many CPUs and room for any number of pods.
-fn cluster(cpus: i128) -> World {
+pub(super) fn cluster(cpus: i128) -> World {
     let mut world = World::new(0);
     let allocatable = [(CPU, cpus * 1000), (PODS, 1000)].into_iter().collect();
     let config = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
