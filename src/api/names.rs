@@ -19,12 +19,20 @@ pub const MANAGED: &str = "true";
 /// Label: the queue, on the root of an owner chain or, as default, on a namespace.
 pub const LABEL_QUEUE: &str = "tidegate.dev/queue";
 
+/// Label: `false` for work that is never evicted, and so starts only within what is guaranteed.
+pub const LABEL_PREEMPTIBLE: &str = "tidegate.dev/preemptible";
+/// Label: one group of this key runs at a time in a queue.
+pub const LABEL_SINGLETON: &str = "tidegate.dev/singleton";
+
 /// Annotation: joins pods of several trees of one namespace into one group.
 pub const ANNOTATION_GROUP: &str = "tidegate.dev/group";
 /// Annotation: how many pods of a group must be let go together.
 pub const ANNOTATION_MIN_COUNT: &str = "tidegate.dev/min-count";
 /// Annotation: `auto`, `all` or `none`.
 pub const ANNOTATION_GANG: &str = "tidegate.dev/gang";
+
+/// Annotation: `AtLeastOnce` or `AtMostOnce`, which is never evicted once it has started.
+pub const ANNOTATION_RUN: &str = "tidegate.dev/run";
 
 /// Annotation set at admission: uid and name of the pod that created this pod.
 pub const ANNOTATION_CREATED_BY: &str = "tidegate.dev/created-by";

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::api::released::Released;
 use crate::api::v1alpha1::LabelSelector;
+use crate::engine::event::{MaxRunning, Preemption};
 use crate::engine::{Millis, Order, PodId};
 use crate::grouping::{Lookup, Metadata, ObjectKey};
 
@@ -117,6 +118,10 @@ pub struct QueueFacts {
     pub hold: bool,
     /// Pods that may wait.
     pub max_pending: Option<u64>,
+    /// How much may run.
+    pub max_running: MaxRunning,
+    /// What may be evicted.
+    pub preemption: Preemption,
     /// Why something written has no meaning to this version.
     pub malformed: Option<Arc<str>>,
     /// Whose work may use it.

@@ -11,7 +11,8 @@ use kube::api::DynamicObject;
 use crate::api::names;
 use crate::api::released::Released;
 use crate::api::v1alpha1::{self, Resources, Stop, StoredQueue};
-use crate::engine::{Millis, Order, Uid};
+use crate::engine::event::{MaxRunning, Preemption};
+use crate::engine::{Millis, Order, Reclaim, Uid, WithinQueue};
 use crate::grouping::{self, Metadata, ObjectKey, Owner};
 use crate::quantity;
 
@@ -105,10 +106,35 @@ pub fn queue(queue: &DynamicObject) -> QueueFacts {
             Stop::Hold => true,
         },
         max_pending: spec.max_pending.map(|most| u64::try_from(most.pods.max(1)).unwrap_or(1)),
+        max_running: max_running(spec.max_running),
+        preemption: preemption(&spec.preemption),
         access: Access {
             namespaces: spec.namespaces,
             priority_classes: spec.priority_classes.into(),
         },
+    }
+}
+
+fn max_running(most: Option<v1alpha1::MaxRunning>) -> MaxRunning {
+    let number = |most: i64| u64::try_from(most).unwrap_or(0);
+    let most = most.unwrap_or_default();
+    MaxRunning { groups: most.groups.map(number), pods: most.pods.map(number) }
+}
+
+fn preemption(written: &v1alpha1::Preemption) -> Preemption {
+    Preemption {
+        reclaim: match written.reclaim {
+            v1alpha1::Reclaim::Never => Reclaim::Never,
+            v1alpha1::Reclaim::Guaranteed => Reclaim::Guaranteed,
+            v1alpha1::Reclaim::Entitled => Reclaim::Entitled,
+        },
+        within_queue: match written.within_queue {
+            v1alpha1::WithinQueue::Never => WithinQueue::Never,
+            v1alpha1::WithinQueue::LowerPriority => WithinQueue::LowerPriority,
+        },
+        min_runtime: written.min_runtime.map(|least| {
+            Millis::try_from(std::time::Duration::from(least).as_millis()).unwrap_or(Millis::MAX)
+        }),
     }
 }
 

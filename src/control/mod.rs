@@ -24,8 +24,8 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::action::{Action, Release};
-use crate::engine::event::{Event, Input, Outcome, PodConfig};
+use crate::engine::action::{Action, Evict, Release};
+use crate::engine::event::{Address, Event, Input, Outcome, PodConfig};
 use crate::engine::{ClusterId, Decided, Decision, Engine, Millis, PodId, PodState};
 use crate::view::{Names, Published, Totals, View};
 
@@ -38,8 +38,6 @@ const BATCH: usize = 4_096;
 const BUDGET: usize = 2_000;
 /// Actions that may wait for the writer before deciding pauses.
 const OUTBOX: usize = 1_000;
-/// How long an eviction that nobody executes is not decided again.
-const UNEXECUTED: Millis = 600_000;
 /// Longest time between two rounds.
 const TICK: Duration = Duration::from_millis(200);
 /// Shortest time between two views.
@@ -235,11 +233,11 @@ impl Control {
             return self.engine.rehearse(BUDGET);
         }
         let Decided { started: decisions, evicted } = self.engine.decide(BUDGET);
-        for eviction in evicted {
-            // Nobody executes it yet.
-            let refused = Outcome::NotEvicted { retry_at: now.saturating_add(UNEXECUTED) };
-            self.engine.apply(now, Event::Outcome(eviction.pod, refused));
+        for eviction in &evicted {
+            let evict = |address: &Address| Evict { pod: eviction.pod, address: address.clone() };
+            self.outbox.extend(self.names.pod(eviction.pod).map(evict).map(Action::Evict));
         }
+        self.outbox.extend(self.notices.evicted(&self.names, &evicted));
         self.totals.decided = self.engine.decided();
         for decision in &decisions {
             if let Some(release) = self.release(now, decision) {
@@ -269,7 +267,7 @@ impl Control {
             return;
         }
         self.changed = false;
-        self.engine.settle();
+        self.engine.entitle();
         let mut view = View::of(&self.engine, &self.names, now, self.totals);
         (view.synced, view.leads) = (self.role != Role::Reads, self.leads());
         if self.leads() {

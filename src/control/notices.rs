@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::action::{Action, Notice};
 use crate::engine::event::ObjectRef;
-use crate::engine::{Decision, Engine, GroupId, Millis};
+use crate::engine::{Decision, Engine, Eviction, GroupId, Millis};
 use crate::view::{GroupRow, Names, View, Why};
 
 /// One Event each, once in a group's life.
@@ -16,6 +16,7 @@ enum Kind {
     Blocked,
     Released,
     Refused,
+    Preempted,
 }
 
 /// Events of a group, whatever happens to it.
@@ -87,6 +88,33 @@ impl Notices {
                 format!("its gate could not be opened: {why}"),
             )
         })
+    }
+
+    /// Pods of a group are evicted for the first time.
+    pub(super) fn evicted(&mut self, names: &Names, evictions: &[Eviction]) -> Vec<Action> {
+        let mut counts = BTreeMap::<GroupId, (usize, &Eviction)>::new();
+        for eviction in evictions {
+            counts.entry(eviction.group).or_insert((0, eviction)).0 += 1;
+        }
+        let mut actions = Vec::new();
+        for (id, (pods, eviction)) in counts {
+            let Some(group) = names.group(id) else { continue };
+            if self.first(&group.root, Kind::Preempted) {
+                let queue = names.queue(eviction.queue).name;
+                let noun = if pods == 1 { "pod" } else { "pods" };
+                let why = if eviction.queue == eviction.by_queue {
+                    format!("work of higher priority waits in queue {queue:?}")
+                } else {
+                    let by = names.queue(eviction.by_queue).name;
+                    format!(
+                        "queue {queue:?} uses more than it is entitled to and work of queue {by:?} waits for that"
+                    )
+                };
+                let message = format!("{pods} {noun} evicted: {why}");
+                actions.push(notice(&group.root, true, "Preempted", message));
+            }
+        }
+        actions
     }
 
     /// Groups that have begun to wait, those that wait for somebody to act, and those of

@@ -103,6 +103,7 @@ fn status(
         pending: row.pending,
         running: row.running,
         usage: by_name(names, &queue.usage),
+        entitlement: by_name(names, &queue.entitled),
         share: row.share_per_mille,
         oldest: row.oldest,
         ready: row.problem.clone().map_or(Ok(()), Err),

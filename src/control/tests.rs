@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicI64;
 use super::*;
 use crate::engine::event::{
     Address, GroupConfig, GroupName, Maker, Name, NodeConfig, ObjectRef, Origin, PodConfig,
-    QueueConfig, QueueName,
+    Preemption, QueueConfig, QueueName,
 };
 use crate::engine::{
     Assignment, ClusterId, Gang, GroupId, NodeId, PodState, QueueId, ResourceId, Uid, Vector,
+    WithinQueue,
 };
 use crate::view::{GroupState, published};
 
@@ -153,6 +154,7 @@ async fn what_fits_is_released_and_what_does_not_is_explained() {
             Action::Release(release) => released.push(release),
             Action::Notice(notice) => notices.push((notice.reason, notice.message)),
             Action::QueueStatus(update) => status = Some(update),
+            Action::Evict(evict) => panic!("{evict:?}"),
         }
     }
     let [release] = released.as_slice() else { panic!("{released:?}") };
@@ -194,6 +196,51 @@ async fn an_outcome_comes_back_as_an_event_and_frees_the_room() {
     assert_eq!(second.decision, 2);
 }
 
+/// Why each group waits, in one word.
+fn waits(view: &View) -> Vec<&'static str> {
+    view.groups.values().filter_map(|group| group.wait.as_ref()).map(|wait| wait.why.code).collect()
+}
+
+#[tokio::test]
+async fn what_is_evicted_is_asked_for_and_told_to_whom_it_concerns() {
+    let mut bench = start();
+    bench.queue(1_000).await;
+    let config = QueueConfig {
+        weight: 1,
+        limit: [(ResourceId::CPU, 1_000)].into_iter().collect(),
+        preemption: Preemption {
+            within_queue: WithinQueue::LowerPriority,
+            min_runtime: Some(0),
+            ..Preemption::default()
+        },
+        ..QueueConfig::default()
+    };
+    bench.tell(Event::QueueChanged(QUEUE, config)).await;
+    bench.job(1, 500).await;
+    bench.pod(GroupId(1), 1, 500, PodState::Released { held: false }).await;
+    bench.job(2, 600).await;
+    let cost = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
+    let (group, created, state) = (GroupId(2), 600, PodState::Gated);
+    let urgent = PodConfig { group, cost, priority: 10, created, started: None, state };
+    bench.tell(Event::PodChanged(Uid(1_002), urgent)).await;
+    bench.lead().await;
+    let (mut evicted, mut told) = (None, None);
+    while evicted.is_none() || told.is_none() {
+        match bench.action().await {
+            Action::Evict(evict) => evicted = Some(evict.address.name),
+            Action::Notice(notice) if notice.reason == "Preempted" => {
+                told = Some((notice.about.address.name, notice.message));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(evicted, Some("pod-1".into()));
+    let why = "1 pod evicted: work of higher priority waits in queue \"research\"";
+    assert_eq!(told, Some(("job-1".into(), why.to_owned())));
+    let view = bench.view(|view| view.leads && waits(view) == ["MakingRoom"]).await;
+    assert_eq!(view.queues["research"].running, (1, 1));
+}
+
 #[tokio::test]
 async fn the_end_of_a_wait_is_told_and_what_never_waited_has_no_event() {
     let mut bench = start();
@@ -212,7 +259,7 @@ async fn the_end_of_a_wait_is_told_and_what_never_waited_has_no_event() {
                     bench.tell(Event::Outcome(*pod, Outcome::Gone)).await;
                 }
             }
-            Action::QueueStatus(_) => {}
+            Action::QueueStatus(_) | Action::Evict(_) => {}
         }
     }
     let [(_, "Queued", _), (name, "Released", message)] = &told[..] else { panic!("{told:?}") };
@@ -270,13 +317,6 @@ async fn a_follower_gives_reasons_and_asks_for_nothing_until_it_leads() {
     bench.job(1, 10).await;
     bench.job(2, 20).await;
     bench.tell(Event::Synced(ClusterId(0))).await;
-    let waits = |view: &View| -> Vec<&'static str> {
-        view.groups
-            .values()
-            .filter_map(|group| group.wait.as_ref())
-            .map(|wait| wait.why.code)
-            .collect()
-    };
     let view = bench.view(|view| view.synced && waits(view).len() == 2).await;
     assert_eq!((waits(&view), view.leads), (vec!["NextInLine", "QueueLimit"], false));
     assert_eq!((view.totals.decided, view.queues["research"].usage.len()), (0, 0));
@@ -291,6 +331,7 @@ async fn a_follower_gives_reasons_and_asks_for_nothing_until_it_leads() {
             Action::Release(release) => released.push(release.address.name),
             Action::Notice(notice) => told.push((notice.about.address.name, notice.reason)),
             Action::QueueStatus(_) => statuses += 1,
+            Action::Evict(evict) => panic!("{evict:?}"),
         }
     }
     assert_eq!(released, ["pod-1".into()]);

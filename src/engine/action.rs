@@ -11,6 +11,8 @@ use super::model::{Millis, PodId};
 pub enum Action {
     /// Open a pod's gate.
     Release(Release),
+    /// Take a pod back.
+    Evict(Evict),
     /// Tell people, at most three times a group.
     Notice(Notice),
     /// Publish a queue's numbers.
@@ -36,6 +38,15 @@ pub struct Release {
     pub time: Millis,
     /// Kept on the pod: number of the decision.
     pub decision: u64,
+}
+
+/// Evict one pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evict {
+    /// The pod as the engine knows it, for the outcome.
+    pub pod: PodId,
+    /// Where it is.
+    pub address: Address,
 }
 
 /// One Kubernetes Event.
@@ -66,6 +77,8 @@ pub struct QueueStatus {
     pub running: (u64, u64),
     /// Charged amounts by resource name, here and below.
     pub usage: BTreeMap<Arc<str>, i128>,
+    /// Amounts that it and those below are entitled to, by resource name.
+    pub entitlement: BTreeMap<Arc<str>, i128>,
     /// Dominant share in thousandths of the fleet.
     pub share: u64,
     /// Earliest creation of a waiting pod.

@@ -26,8 +26,8 @@ id! {
     ResourceId(u16);
     /// The uid the apiserver gave an object, as its 128 bits.
     Uid(u128);
-    /// A singleton key; in one queue one group of it runs at a time.
-    SingletonId(u32);
+    /// A singleton key, hashed; in one queue one group of it runs at a time.
+    SingletonId(u64);
 }
 
 /// A pod is its uid: one never comes back under another pod.

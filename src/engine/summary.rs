@@ -50,6 +50,8 @@ pub struct QueueSummary {
     pub problem: Option<Reason>,
     /// Charged amounts, with the queues below.
     pub usage: Vector,
+    /// What it and those below are entitled to, as of the last [`Engine::entitle`].
+    pub entitled: Vector,
     /// Dominant share before weight, in thousandths.
     pub share_per_mille: u64,
     /// Groups that wait, in order, without the queues below.
@@ -106,6 +108,12 @@ impl Engine {
         summary
     }
 
+    /// Brings up to date what every queue is entitled to, for whoever reads it.
+    pub fn entitle(&mut self) {
+        self.settle();
+        self.tree.divide_everything();
+    }
+
     /// Every queue that exists or is named by a group.
     #[must_use]
     pub fn queues(&self) -> Vec<QueueSummary> {
@@ -126,6 +134,10 @@ impl Engine {
             config: self.queues.get(&id).cloned(),
             problem: self.tree.problem(id),
             usage: self.axes.vector(&usage),
+            entitled: node.map_or_else(Vector::default, |node| {
+                let entitled = node.entitled().iter();
+                entitled.map(|(axis, most)| (self.axes.resource(axis), most)).collect()
+            }),
             share_per_mille: share::per_mille(share::dominant(&usage, &self.fleet.capacity, 1)),
             line: line.places().into_iter().map(|place| place.group).collect(),
         }

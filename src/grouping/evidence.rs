@@ -1,5 +1,6 @@
 //! The sentences that tell people where a placement comes from.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::api::names;
@@ -28,16 +29,32 @@ fn who(link: &Link, chain: &Chain) -> String {
     }
 }
 
+/// What a mark is, and its name.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Key {
+    Label(&'static str),
+    Annotation(&'static str),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Label(name) => write!(f, "label {name}"),
+            Self::Annotation(name) => write!(f, "annotation {name}"),
+        }
+    }
+}
+
 /// A mark that counts.
-pub(super) fn mark(key: &str, text: &str, link: &Link, chain: &Chain) -> String {
-    format!("annotation {key}={text:?} on {}", who(link, chain))
+pub(super) fn mark(key: Key, text: &str, link: &Link, chain: &Chain) -> String {
+    format!("{key}={text:?} on {}", who(link, chain))
 }
 
 /// A mark that does not: long ones are shown in part.
-pub(super) fn bad_mark(key: &str, text: &str, link: &Link, chain: &Chain, wrong: &str) -> String {
+pub(super) fn bad_mark(key: Key, text: &str, link: &Link, chain: &Chain, wrong: &str) -> String {
     let shown: String = text.chars().take(MARK_SHOWN).collect();
     let dots = if shown.len() < text.len() { "..." } else { "" };
-    format!("annotation {key}={shown:?}{dots} on {} is {wrong}: ignored", who(link, chain))
+    format!("{key}={shown:?}{dots} on {} is {wrong}: ignored", who(link, chain))
 }
 
 /// Where the queue's name was found, and labels that choose nothing.

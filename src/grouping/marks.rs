@@ -21,19 +21,38 @@ pub struct Marks {
     pub min_count: Option<Arc<str>>,
     /// Annotation `tidegate.dev/gang`.
     pub gang: Option<Arc<str>>,
+    /// What few objects have.
+    pub behaviour: Option<Box<Behaviour>>,
     /// Label `velero.io/restore-name`.
     pub restore: Option<Arc<str>>,
+}
+
+/// How an object's pods may be treated, as written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Behaviour {
+    /// Label `tidegate.dev/preemptible`.
+    pub preemptible: Option<Arc<str>>,
+    /// Label `tidegate.dev/singleton`.
+    pub singleton: Option<Arc<str>>,
+    /// Annotation `tidegate.dev/run`.
+    pub run: Option<Arc<str>>,
 }
 
 impl From<&ObjectMeta> for Marks {
     fn from(meta: &ObjectMeta) -> Self {
         let annotation = |key| value(meta.annotations.as_ref()?.get(key)?);
         let label = |key| value(meta.labels.as_ref()?.get(key)?);
+        let behaviour = Behaviour {
+            preemptible: label(names::LABEL_PREEMPTIBLE),
+            singleton: label(names::LABEL_SINGLETON),
+            run: annotation(names::ANNOTATION_RUN),
+        };
         Self {
             queue: label(names::LABEL_QUEUE),
             group: annotation(names::ANNOTATION_GROUP),
             min_count: annotation(names::ANNOTATION_MIN_COUNT),
             gang: annotation(names::ANNOTATION_GANG),
+            behaviour: Some(behaviour).filter(|one| *one != Behaviour::default()).map(Box::new),
             restore: label(names::LABEL_RESTORE),
         }
     }

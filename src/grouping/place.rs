@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::api::names;
 
 use super::chain::{Chain, End, Link, walk};
-use super::evidence::{self, Said};
+use super::evidence::{self, Key, Said};
 use super::marks::is_too_long;
 use super::object::{Metadata, Owners};
 use super::placement::{
@@ -21,6 +21,8 @@ pub fn resolve(member: &Member<'_>, owners: &impl Owners) -> Resolution {
     evidence::boundary(boundary, root, &mut said.evidence);
     let named = named_group(&chain, &mut said);
     let gang = gang(&chain, &mut said);
+    let non_preemptible = non_preemptible(&chain, &mut said);
+    let singleton = singleton(&chain, &mut said);
     evidence::end(&chain, &mut said.evidence);
     evidence::restored(&chain, &mut said.evidence);
     let namespace = Arc::clone(&member.key.namespace);
@@ -34,6 +36,8 @@ pub fn resolve(member: &Member<'_>, owners: &impl Owners) -> Resolution {
             chain: chain.owners.iter().rev().map(|link| link.key.to_string().into()).collect(),
             queue,
             gang,
+            non_preemptible,
+            singleton,
             evidence: said.evidence.into_iter().map(Arc::from).collect(),
             warnings: said.warnings.into_iter().map(Arc::from).collect(),
             asked: chain.asked.clone(),
@@ -89,7 +93,7 @@ fn nearest<T>(
     chain: &Chain,
     read: impl Fn(&Metadata) -> Option<&Arc<str>>,
     parse: impl Fn(&Arc<str>) -> Result<T, &'static str>,
-    key: &str,
+    key: Key,
     said: &mut Said,
 ) -> Option<T> {
     for link in chain.links() {
@@ -110,7 +114,13 @@ fn named_group(chain: &Chain, said: &mut Said) -> Option<Arc<str>> {
         let usable = (!is_too_long(text)).then(|| Arc::clone(text));
         usable.ok_or("longer than 253 characters")
     };
-    nearest(chain, |m| m.marks.group.as_ref(), parse, names::ANNOTATION_GROUP, said)
+    nearest(
+        chain,
+        |m| m.marks.group.as_ref(),
+        parse,
+        Key::Annotation(names::ANNOTATION_GROUP),
+        said,
+    )
 }
 
 /// What `tidegate.dev/gang` says.
@@ -129,7 +139,8 @@ fn gang(chain: &Chain, said: &mut Said) -> Gang {
         "none" => Ok(Wish::None),
         _ => Err("not one of auto, all, none"),
     };
-    let wish = nearest(chain, |m| m.marks.gang.as_ref(), parse, names::ANNOTATION_GANG, said);
+    let key = Key::Annotation(names::ANNOTATION_GANG);
+    let wish = nearest(chain, |m| m.marks.gang.as_ref(), parse, key, said);
     if wish == Some(Wish::None) {
         return Gang::Units;
     }
@@ -137,9 +148,36 @@ fn gang(chain: &Chain, said: &mut Said) -> Gang {
         Ok(count) if count > 0 => Ok(count),
         _ => Err("not a whole number above 0"),
     };
-    match nearest(chain, |m| m.marks.min_count.as_ref(), parse, names::ANNOTATION_MIN_COUNT, said) {
+    let key = Key::Annotation(names::ANNOTATION_MIN_COUNT);
+    match nearest(chain, |m| m.marks.min_count.as_ref(), parse, key, said) {
         Some(count) => Gang::AtLeast(count),
         None if wish == Some(Wish::All) => Gang::All,
         None => Gang::Units,
     }
+}
+
+/// Either mark alone keeps it from being evicted.
+fn non_preemptible(chain: &Chain, said: &mut Said) -> bool {
+    let parse = |text: &Arc<str>| match text.as_ref() {
+        "true" => Ok(false),
+        "false" => Ok(true),
+        _ => Err("not one of true, false"),
+    };
+    let key = Key::Label(names::LABEL_PREEMPTIBLE);
+    let pinned =
+        nearest(chain, |m| m.marks.behaviour.as_ref()?.preemptible.as_ref(), parse, key, said);
+    let parse = |text: &Arc<str>| match text.as_ref() {
+        "AtLeastOnce" => Ok(false),
+        "AtMostOnce" => Ok(true),
+        _ => Err("not one of AtLeastOnce, AtMostOnce"),
+    };
+    let key = Key::Annotation(names::ANNOTATION_RUN);
+    let once = nearest(chain, |m| m.marks.behaviour.as_ref()?.run.as_ref(), parse, key, said);
+    pinned.unwrap_or(false) || once.unwrap_or(false)
+}
+
+fn singleton(chain: &Chain, said: &mut Said) -> Option<Arc<str>> {
+    let parse = |text: &Arc<str>| Ok(Arc::clone(text));
+    let key = Key::Label(names::LABEL_SINGLETON);
+    nearest(chain, |m| m.marks.behaviour.as_ref()?.singleton.as_ref(), parse, key, said)
 }

@@ -89,6 +89,10 @@ pub struct Findings {
     pub queue: Option<QueueChoice>,
     /// What must start together.
     pub gang: Gang,
+    /// It may not be evicted.
+    pub non_preemptible: bool,
+    /// While another group of this key runs in its queue, it waits.
+    pub singleton: Option<Arc<str>>,
     /// Where all this comes from and what could not be read, a sentence each.
     pub evidence: Vec<Arc<str>>,
     /// What somebody wrote that means nothing, a sentence each.

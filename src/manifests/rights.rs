@@ -60,6 +60,7 @@ const ELECTION: &str = "coordination.k8s.io";
 pub const RIGHTS: &[Right] = &[
     Right { account: "tidegate-webhook", ..right(Place::Everywhere, GROUP, "queues", "", READ) },
     right(Place::Everywhere, "", "pods", "", &["list", "watch", "patch"]),
+    right(Place::Everywhere, "", "pods/eviction", "", &["create"]),
     right(Place::Everywhere, "", "nodes", "", READ),
     right(Place::Everywhere, "", "namespaces", "", READ),
     right(Place::Everywhere, GROUP, "queues", "", &["get", "list", "watch", VERB_RELEASE]),

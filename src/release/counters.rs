@@ -91,6 +91,12 @@ counters! {
     retries,
     /// Times that releases to a cluster were paused.
     pauses,
+    /// Pods that were evicted.
+    evicted,
+    /// Evictions that will be repeated.
+    eviction_retries,
+    /// Evictions handed back to be decided again later, if they are needed then.
+    evictions_refused,
     /// Events written.
     events,
     /// Events dropped: refused, failed, or more than could be written.

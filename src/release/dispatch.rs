@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::action::{Action, Notice, QueueStatus, Release};
+use crate::engine::action::{Action, Evict, Notice, QueueStatus, Release};
 use crate::engine::event::{Event, Input, Outcome, Pause};
 use crate::engine::{ClusterId, Millis, PodId};
 
@@ -46,8 +46,7 @@ pub(super) struct Dispatch {
     in_flight: FuturesUnordered<BoxFuture<'static, Done>>,
     inbox: mpsc::Sender<Input>,
     outbox: VecDeque<Input>,
-    notices: mpsc::Sender<Notice>,
-    statuses: mpsc::Sender<QueueStatus>,
+    channels: Channels,
     clock: Clock,
     counters: Arc<Counters>,
     warn_at: Millis,
@@ -57,12 +56,15 @@ pub(super) struct Dispatch {
     fenced: Option<ReleaseError>,
 }
 
+/// The other lanes.
+pub(super) struct Channels {
+    pub notices: mpsc::Sender<Notice>,
+    pub statuses: mpsc::Sender<QueueStatus>,
+    pub evictions: BTreeMap<ClusterId, mpsc::Sender<Evict>>,
+}
+
 impl Dispatch {
-    pub(super) fn new(
-        writer: Writer,
-        notices: mpsc::Sender<Notice>,
-        statuses: mpsc::Sender<QueueStatus>,
-    ) -> Self {
+    pub(super) fn new(writer: Writer, channels: Channels) -> Self {
         let Writer { clients, settings, inbox, clock, counters } = writer;
         let limits = Limits {
             in_flight: settings.in_flight,
@@ -79,8 +81,7 @@ impl Dispatch {
             in_flight: FuturesUnordered::new(),
             inbox,
             outbox: VecDeque::new(),
-            notices,
-            statuses,
+            channels,
             clock,
             counters,
             warn_at: Millis::MIN,
@@ -209,12 +210,13 @@ impl Dispatch {
     async fn accept(&mut self, action: Action, stop: &CancellationToken) {
         match action {
             Action::Release(release) => self.accept_release(release),
+            Action::Evict(evict) => self.accept_eviction(evict),
             Action::Notice(notice) => self.tell(notice),
             Action::QueueStatus(status) => {
                 tokio::select! {
                     () = stop.cancelled() => {}
                     // Fails only when the lane has ended, which is while stopping.
-                    _ = self.statuses.send(status) => {}
+                    _ = self.channels.statuses.send(status) => {}
                 }
             }
         }
@@ -234,8 +236,19 @@ impl Dispatch {
         }
     }
 
+    /// Hands it on, or back when too many wait.
+    fn accept_eviction(&mut self, evict: Evict) {
+        let pod = evict.pod;
+        let lane = self.channels.evictions.get(&evict.address.cluster);
+        if lane.is_none_or(|lane| lane.try_send(evict).is_err()) {
+            let retry_at = self.now().saturating_add(self.limits.refusal.after(1));
+            count(&self.counters.evictions_refused);
+            self.report(pod, Outcome::NotEvicted { retry_at });
+        }
+    }
+
     fn tell(&self, notice: Notice) {
-        if self.notices.try_send(notice).is_err() {
+        if self.channels.notices.try_send(notice).is_err() {
             count(&self.counters.events_dropped);
         }
     }

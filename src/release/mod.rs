@@ -1,10 +1,10 @@
 //! The only writer of workload objects.
 //!
 //! In: [`Action`]s from the control loop through one bounded channel. Out: at most
-//! one PATCH that changes a pod for each release, Events, queue statuses; and what
-//! became of each release, as an event in the loop's inbox. Every release it takes
-//! ends as exactly one outcome. Three lanes: releases of each cluster, Events,
-//! statuses; the latter two are slow and small and never hold up the first.
+//! one PATCH that changes a pod for each release, evictions, Events, queue statuses; and
+//! what became of each release, as an event in the loop's inbox. Every release it takes
+//! ends as exactly one outcome. Lanes for the releases of each cluster, its evictions,
+//! Events, statuses; all but the first are slow and small and never hold it up.
 //!
 //! Must never decide anything, read the engine's state or the view, replace an
 //! object, write one without its uid, or wait for the control loop while the
@@ -15,10 +15,12 @@ mod clear;
 mod counters;
 mod dispatch;
 mod error;
+mod evict;
 mod lane;
 mod latency;
 mod notice;
 mod pace;
+mod send;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -36,7 +38,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::names::FIELD_MANAGER;
-use crate::engine::action::Action;
+use crate::engine::action::{Action, Evict};
 use crate::engine::event::Input;
 use crate::engine::{ClusterId, Millis};
 
@@ -49,6 +51,8 @@ pub use time::Clock;
 
 /// Events that may wait to be written; more are dropped.
 const NOTICES: usize = 512;
+/// Evictions of a cluster that may wait to be taken; more are handed back.
+const EVICTIONS: usize = 1_024;
 /// Statuses between two lanes; the status lane always takes them at once.
 const STATUSES: usize = 64;
 
@@ -71,6 +75,10 @@ pub struct Settings {
     pub retry: Backoff,
     /// Waits before a release that was refused may be decided again.
     pub refusal: Backoff,
+    /// Waits between two tries of an eviction.
+    pub eviction: Backoff,
+    /// How long an eviction is tried that a `PodDisruptionBudget` refuses.
+    pub eviction_patience: Duration,
     /// Shortest time between two writes of one queue's status.
     pub status_every: Duration,
 }
@@ -88,6 +96,8 @@ impl Settings {
             timeout: secs(15),
             retry: Backoff { first: millis(200), most: secs(10) },
             refusal: Backoff { first: secs(5), most: secs(300) },
+            eviction: Backoff { first: secs(1), most: secs(20) },
+            eviction_patience: secs(300),
             status_every: secs(1),
         }
     }
@@ -166,13 +176,47 @@ impl Writer {
             Arc::clone(&self.clock),
             &counters,
         );
-        let releases = dispatch::Dispatch::new(self, to_notices, to_statuses);
-        let (result, (), ()) = tokio::join!(
+        let (to_evictors, evictors) = self.evictors(&stop);
+        let channels = dispatch::Channels {
+            notices: to_notices,
+            statuses: to_statuses,
+            evictions: to_evictors,
+        };
+        let releases = dispatch::Dispatch::new(self, channels);
+        let (result, _, (), ()) = tokio::join!(
             releases.run(actions, stop.clone()),
+            futures::future::join_all(evictors),
             notice::run(scribes, notices, &counters, stop.clone()),
             publisher.run(statuses, stop),
         );
         result
+    }
+}
+
+impl Writer {
+    /// One for each cluster, and where it takes evictions from.
+    fn evictors(
+        &self,
+        stop: &CancellationToken,
+    ) -> (BTreeMap<ClusterId, mpsc::Sender<Evict>>, Vec<impl Future<Output = ()> + use<>>) {
+        let limits = evict::Limits {
+            timeout: self.settings.timeout,
+            retry: self.settings.eviction,
+            patience: self.settings.eviction_patience,
+            pause: self.settings.refusal.most,
+        };
+        let one = |(&cluster, client): (&ClusterId, &Client)| {
+            let (sender, evictions) = mpsc::channel(EVICTIONS);
+            let evictor = evict::Evictor {
+                client: client.clone(),
+                limits,
+                inbox: self.inbox.clone(),
+                clock: Arc::clone(&self.clock),
+                counters: Arc::clone(&self.counters),
+            };
+            ((cluster, sender), evictor.run(evictions, stop.clone()))
+        };
+        self.clients.members.iter().map(one).unzip()
     }
 }
 

@@ -77,7 +77,7 @@ async fn each_answer_has_its_end(#[case] reply: Reply, #[case] end: End, #[case]
             assert_eq!(retry_at, NOON + 5_000);
             End::Refused
         }
-        Outcome::NotEvicted { .. } => unreachable!("nothing is evicted"),
+        outcome @ Outcome::NotEvicted { .. } => panic!("{outcome:?}"),
     };
     let (seen, _) = writer.stop().await;
     assert_eq!((ended, seen.iter().filter(|seen| is_patch(seen)).count()), (end, patches));

@@ -7,11 +7,8 @@
 
 use std::time::Duration;
 
-use http::header::{HeaderMap, RETRY_AFTER};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
-use kube::client::Body;
-use kube::core::response::Status;
 use kube::{Client, Resource};
 use serde_json::{Value, json};
 
@@ -20,7 +17,8 @@ use crate::api::released::Released;
 use crate::engine::action::Release;
 use crate::engine::event::Address;
 
-use super::error::{Answer, ReleaseError, classify, cut};
+use super::error::{ReleaseError, cut};
+use super::send::send;
 use super::time::rfc3339;
 
 /// Opens the gate of one pod; at most one request, at most `limit` long.
@@ -30,7 +28,7 @@ pub(super) async fn open(
     epoch: u64,
     limit: Duration,
 ) -> Result<(), ReleaseError> {
-    within(limit, send(client, request(&release.address, body(release, epoch))?)).await
+    send(client, request(&release.address, body(release, epoch))?, limit).await
 }
 
 /// The same without a decision behind it, so nothing is recorded on the pod.
@@ -40,17 +38,7 @@ pub(super) async fn open_undecided(
     limit: Duration,
 ) -> Result<(), ReleaseError> {
     let body = json!({ "metadata": { "uid": &*address.uid }, "spec": without_gate() });
-    within(limit, send(client, request(address, body)?)).await
-}
-
-async fn within(
-    limit: Duration,
-    sending: impl Future<Output = Result<(), ReleaseError>>,
-) -> Result<(), ReleaseError> {
-    match tokio::time::timeout(limit, sending).await {
-        Ok(result) => result,
-        Err(_) => Err(ReleaseError::NoAnswer(format!("none within {limit:?}"))),
-    }
+    send(client, request(address, body)?, limit).await
 }
 
 fn request(address: &Address, body: Value) -> Result<http::Request<Vec<u8>>, ReleaseError> {
@@ -93,31 +81,6 @@ fn annotation(release: &Release) -> String {
     };
     // A struct of texts and numbers always has a JSON form.
     serde_json::to_string(&released).unwrap_or_default()
-}
-
-async fn send(client: Client, request: http::Request<Vec<u8>>) -> Result<(), ReleaseError> {
-    let response = client.send(request.map(Body::from)).await.map_err(|error| no_answer(&error))?;
-    let (code, retry_after) = (response.status(), retry_after(response.headers()));
-    // Read to the end, or the connection could not be used again.
-    let bytes = response.into_body().collect_bytes().await;
-    if code.is_success() {
-        return Ok(());
-    }
-    let bytes = bytes.map_err(|error| no_answer(&error))?;
-    let text = String::from_utf8_lossy(&bytes);
-    let status = serde_json::from_str::<Status>(&text).unwrap_or_default();
-    let message = if status.message.is_empty() { text.trim() } else { &status.message };
-    Err(classify(Answer { code: code.as_u16(), reason: &status.reason, message, retry_after }))
-}
-
-fn no_answer(error: &kube::Error) -> ReleaseError {
-    ReleaseError::NoAnswer(cut(&error.to_string()))
-}
-
-/// Seconds of a `Retry-After`; Kubernetes never sends a date.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
 }
 
 #[cfg(test)]

@@ -57,6 +57,12 @@ pub struct Written {
     pub patches: u64,
     /// Release patches that were to be repeated.
     pub retries: u64,
+    /// Pods evicted.
+    pub evicted: u64,
+    /// Evictions that were to be repeated.
+    pub eviction_retries: u64,
+    /// Evictions given up for now.
+    pub evictions_refused: u64,
     /// Kubernetes Events written.
     pub events: u64,
     /// Kubernetes Events that were not: refused, failed, or too many.
@@ -209,6 +215,13 @@ const FAMILIES: &[Family] = &[
         samples: |now| windows(&now.written.flows),
     },
     Family {
+        name: "tidegate_evictions_total",
+        help: "Evictions by what became of a try: evicted, retried (refused by a PodDisruptionBudget, or failed for a moment) or refused (given up for now).",
+        kind: Kind::Counter,
+        labels: &["outcome"],
+        samples: |now| evictions(&now.written),
+    },
+    Family {
         name: "tidegate_events_total",
         help: "Kubernetes Events: written, or dropped because refused, failed or too many.",
         kind: Kind::Counter,
@@ -326,6 +339,14 @@ fn alone(value: u64) -> Samples {
 fn releases(view: &View) -> Samples {
     let totals = view.totals;
     by_label(&[("released", totals.released), ("refused", totals.refused), ("gone", totals.gone)])
+}
+
+fn evictions(written: &Written) -> Samples {
+    by_label(&[
+        ("evicted", written.evicted),
+        ("retried", written.eviction_retries),
+        ("refused", written.evictions_refused),
+    ])
 }
 
 fn by_label(counts: &[(&str, u64)]) -> Samples {
@@ -518,6 +539,10 @@ mod tests {
         tidegate_release_circuit{cluster="hub",state="open"} 1.0
         # TYPE tidegate_release_window gauge
         tidegate_release_window{cluster="hub"} 1.0
+        # TYPE tidegate_evictions_total counter
+        tidegate_evictions_total{outcome="evicted"} 0.0
+        tidegate_evictions_total{outcome="refused"} 0.0
+        tidegate_evictions_total{outcome="retried"} 0.0
         # TYPE tidegate_events_total counter
         tidegate_events_total{outcome="dropped"} 0.0
         tidegate_events_total{outcome="written"} 0.0

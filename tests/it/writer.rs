@@ -1,5 +1,6 @@
 //! The one writer against a real apiserver, without the rest of Tidegate.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -274,6 +275,7 @@ async fn a_status_is_written_when_it_changed_and_survives_a_restart() -> Result<
     let queue = queue(&client, "writer-status").await?;
     let queues = Api::<Queue>::all(client.clone());
     let mut status = QueueStatus {
+        entitlement: BTreeMap::new(),
         name: "writer-status".into(),
         uid: queue.uid().context("no uid")?.into(),
         generation: 1,

@@ -4,7 +4,8 @@ mod queue;
 mod stored;
 
 pub use queue::{
-    Amount, Backlog, Count, LabelSelector, LabelSelectorRequirement, MaxPending, Order, Queue,
-    QueueCondition, QueueSpec, QueueStatus, Resources, SelectorOperator, Stop,
+    Amount, Backlog, Count, LabelSelector, LabelSelectorRequirement, MaxPending, MaxRunning, Order,
+    Preemption, Queue, QueueCondition, QueueSpec, QueueStatus, Reclaim, Resources,
+    SelectorOperator, Stop, WithinQueue,
 };
 pub use stored::{StoredQueue, read_queue};

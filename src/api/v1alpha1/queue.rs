@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use kube::core::Rule;
+use kube::core::{Duration, Rule};
 use kube::{CustomResource, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -26,6 +26,13 @@ fn is_amount(expression: &str) -> String {
 fn amount_is_not_negative() -> Rule {
     Rule::new(format!("{} && sign(quantity(string(self))) >= 0", is_amount("self")))
         .message("must be a Kubernetes quantity and not negative, such as 4, 500m or 1.5Gi")
+}
+
+/// Durations as Go writes them, without signs and without units below a millisecond.
+const DURATION: &str = r"^([0-9]+([.][0-9]+)?(ms|s|m|h))+$";
+
+fn min_runtime_is_at_most_a_year() -> Rule {
+    Rule::new("duration(self) <= duration('8760h')").message("must be at most a year, 8760h")
 }
 
 /// For each resource in both maps; amounts that are malformed have a rule of their own.
@@ -91,6 +98,9 @@ pub struct QueueSpec {
     /// How much may wait here and below before new pods are refused. Absent: any amount.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_pending: Option<MaxPending>,
+    /// How much may run here and below at a time. Absent: any amount.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_running: Option<MaxRunning>,
     /// What happens when the first of the queue does not fit.
     #[serde(default)]
     pub order: Order,
@@ -104,6 +114,9 @@ pub struct QueueSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub priority_classes: Vec<String>,
+    /// What may be evicted for work that waits here, and of what runs here.
+    #[serde(default)]
+    pub preemption: Preemption,
 }
 
 fn one() -> i64 {
@@ -119,6 +132,60 @@ pub struct MaxPending {
     /// a tenth of them has gone.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub pods: i64,
+}
+
+/// How much may run in a queue and below it at a time.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct MaxRunning {
+    /// Groups with a pod that was let go and has not ended. Absent: any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub groups: Option<i64>,
+    /// Pods that were let go and have not ended. Absent: any number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 10_000_000))]
+    pub pods: Option<i64>,
+}
+
+/// What may be evicted for work that waits in a queue, and of what runs there.
+#[derive(Serialize, Deserialize, KubeSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Preemption {
+    /// What of other queues, which use more than they are entitled to, may be evicted for it.
+    #[serde(default)]
+    pub reclaim: Reclaim,
+    /// What of this queue may be evicted for it.
+    #[serde(default)]
+    pub within_queue: WithinQueue,
+    /// What runs here and below is let run for so long before it may be evicted: a duration
+    /// such as `90s`, `10m` or `1h30m`. Absent: as the queue above says, else ten minutes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), regex(pattern = DURATION))]
+    #[x_kube(validation = min_runtime_is_at_most_a_year())]
+    pub min_runtime: Option<Duration>,
+}
+
+/// What of other queues may be evicted for a queue's waiting work.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reclaim {
+    /// Nothing.
+    Never,
+    /// What it needs of its own `guaranteed`.
+    #[default]
+    Guaranteed,
+    /// What it needs of all that it is entitled to.
+    Entitled,
+}
+
+/// What of a queue's own work may be evicted for its waiting work.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WithinQueue {
+    /// Nothing.
+    #[default]
+    Never,
+    /// What has a lower priority.
+    LowerPriority,
 }
 
 /// What happens when the first of a queue does not fit.
@@ -261,6 +328,9 @@ pub struct QueueStatus {
     /// What running work is charged, here and below.
     #[serde(default)]
     pub usage: BTreeMap<String, String>,
+    /// What it may have when everybody who asks is served in turn, never more than it asks for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub entitlement: BTreeMap<String, String>,
     /// Dominant share of the fleet in percent, before weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,

@@ -204,6 +204,9 @@ fn written(counts: release::Counts, flows: &[release::Flow]) -> metrics::Written
         events_dropped: counts.events_dropped,
         statuses: counts.statuses,
         status_failures: counts.status_failures,
+        evicted: counts.evicted,
+        eviction_retries: counts.eviction_retries,
+        evictions_refused: counts.evictions_refused,
     }
 }
 

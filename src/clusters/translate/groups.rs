@@ -1,10 +1,11 @@
 //! Groups: who is in them and what that says about queue, gang and name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use crate::engine::event::{Address, GroupConfig, GroupName, ObjectRef, Origin};
-use crate::engine::{ClusterId, Gang, GroupId, Millis, PodId};
+use crate::engine::{ClusterId, Gang, GroupId, Millis, PodId, SingletonId};
 use crate::grouping::{Findings, Gang as Declared, GroupKey, ObjectKey, Placement, Resolution};
 
 use super::few::Few;
@@ -56,6 +57,10 @@ pub(super) struct Group {
     started: Few<Age, Option<Arc<str>>>,
     faces: Tally<Arc<Resolution>>,
     gangs: Tally<Declared>,
+    /// Pods that may not be evicted.
+    pinned: u32,
+    /// Few groups have one.
+    singletons: Option<Box<Tally<Arc<str>>>>,
     /// Priority classes of waiting pods.
     pub classes: Tally<Option<Arc<str>>>,
     /// Of waiting pods with owners.
@@ -75,6 +80,8 @@ impl Group {
             started: Few::default(),
             faces: Tally::default(),
             gangs: Tally::default(),
+            pinned: 0,
+            singletons: None,
             classes: Tally::default(),
             owned: Tally::default(),
             was_frozen: false,
@@ -129,6 +136,18 @@ impl Group {
             Some(Declared::All) => Gang::All,
             Some(Declared::AtLeast(count)) => Gang::AtLeast(*count),
         }
+    }
+
+    /// Whether any pod of it may not be evicted.
+    pub fn non_preemptible(&self) -> bool {
+        self.pinned > 0
+    }
+
+    /// Its key; where pods differ the last in order counts.
+    pub fn singleton(&self) -> Option<SingletonId> {
+        let mut hasher = DefaultHasher::new();
+        self.singletons.as_ref()?.last()?.hash(&mut hasher);
+        Some(SingletonId(hasher.finish()))
     }
 
     fn shown(&self) -> impl Iterator<Item = &Placement> {
@@ -210,6 +229,10 @@ impl Group {
         self.members.insert(age, Arc::clone(&member.face));
         self.faces.add(&member.face);
         self.gangs.add(&findings.gang);
+        self.pinned += u32::from(findings.non_preemptible);
+        if let Some(key) = &findings.singleton {
+            self.singletons.get_or_insert_default().add(key);
+        }
         match &member.part {
             Part::Waiting(class) => {
                 self.classes.add(class);
@@ -227,6 +250,10 @@ impl Group {
         self.members.remove(&age);
         self.faces.remove(&member.face);
         self.gangs.remove(&findings.gang);
+        self.pinned -= u32::from(findings.non_preemptible);
+        if let (Some(key), Some(keys)) = (&findings.singleton, &mut self.singletons) {
+            keys.remove(key);
+        }
         match &member.part {
             Part::Waiting(class) => {
                 self.classes.remove(class);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::engine::event::{Event, Input, MaxRunning, Name, Preemption, QueueConfig, QueueName};
+use crate::engine::event::{Event, Input, Name, QueueConfig, QueueName};
 use crate::engine::{Forbidden, QueueId};
 
 use super::super::facts::{Access, QueueFacts};
@@ -44,8 +44,8 @@ impl Queues {
             hold: facts.hold,
             malformed: facts.malformed.is_some(),
             max_pending: facts.max_pending,
-            max_running: MaxRunning::default(),
-            preemption: Preemption::default(),
+            max_running: facts.max_running,
+            preemption: facts.preemption,
         };
         out.push(Input::Event(Event::QueueChanged(id, config)));
         self.table.insert(Arc::clone(&facts.name), facts);

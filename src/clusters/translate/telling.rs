@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::api::released::Released;
 use crate::engine::event::{Event, GroupConfig, Input, Maker, Name, PodConfig};
-use crate::engine::{Assignment, GroupId, PodId, PodState, Vector};
+use crate::engine::{Assignment, GroupId, Millis, PodId, PodState, Vector};
 use crate::grouping::{Above, Metadata, ObjectKey, Resolution};
 
 use super::super::facts::Stage;
@@ -83,8 +84,8 @@ impl Translator {
             root,
             queue: assignment,
             gang: group.gang(),
-            singleton: None,
-            non_preemptible: false,
+            singleton: group.singleton(),
+            non_preemptible: group.non_preemptible(),
         });
         if group.config != config {
             group.config.clone_from(&config);
@@ -134,7 +135,7 @@ impl Translator {
             cost: Vector::clone(&record.cost),
             priority: record.facts.priority,
             created: record.facts.created,
-            started: None,
+            started: record.facts.released.as_deref().and_then(started),
             state: told.state,
         };
         if pod.told.is_none() {
@@ -164,6 +165,11 @@ impl Translator {
             self.say(Event::PodRemoved(id));
         }
     }
+}
+
+/// When a pod was let go, as its record says.
+fn started(record: &Released) -> Option<Millis> {
+    record.time.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond)
 }
 
 /// What admission could see of where a pod comes from; it follows references as we do.

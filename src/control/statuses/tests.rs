@@ -176,6 +176,7 @@ fn summary(guaranteed: Vector, limit: Vector, usage: Vector) -> QueueSummary {
         config: Some(QueueConfig { guaranteed, limit, ..QueueConfig::default() }),
         problem: None,
         usage,
+        entitled: Vector::default(),
         share_per_mille: 0,
         line: vec![],
     }

@@ -227,7 +227,7 @@ impl Shape {
                 _ => Assignment::Queue(queue),
             },
             gang,
-            singleton: random.one_in(6).then(|| SingletonId(random.within(1, 2))),
+            singleton: random.one_in(6).then(|| SingletonId(u64::from(random.within(1, 2)))),
             non_preemptible: random.one_in(8),
         }
     }

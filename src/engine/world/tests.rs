@@ -53,7 +53,7 @@ fn step() -> impl Strategy<Value = Option<Event>> {
             let queue = QueueConfig { parent, limit, max_pending, ..QueueConfig::default() };
             Event::QueueChanged(QueueId(id), QueueConfig { weight: 1, ..queue })
         });
-    let group = (1u64..4, assignment(), 0u32..4, prop::option::of(0u32..2)).prop_map(
+    let group = (1u64..4, assignment(), 0u32..4, prop::option::of(0u64..2)).prop_map(
         |(id, queue, gang, singleton)| {
             let gang = if gang == 0 { Gang::Units } else { Gang::AtLeast(gang) };
             let singleton = singleton.map(SingletonId);

@@ -21,6 +21,7 @@ pub(super) fn status(
         pending: count(seen.pending),
         running: count(seen.running),
         usage: seen.usage.iter().map(amount).collect(),
+        entitlement: seen.entitlement.iter().map(amount).collect(),
         share: percent(seen.share),
         oldest_pending: seen.oldest.map(rfc3339_seconds),
         backlog: seen.full.as_ref().map(backlog),

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
 
-use crate::engine::action::{Action, QueueStatus, Release};
+use crate::engine::action::{Action, Evict, QueueStatus, Release};
 use crate::engine::event::{Address, Event, Input, Outcome};
 use crate::engine::{ClusterId, Millis, PodId, Uid};
 use crate::release::{Backoff, Clients, Counters, Counts, ReleaseError, Settings, Writer};
@@ -43,6 +43,10 @@ pub fn release(pod: u128) -> Release {
     }
 }
 
+pub fn evict(pod: u128) -> Evict {
+    Evict { pod: Uid(pod), address: release(pod).address }
+}
+
 pub fn queue_status(name: &str, running: u64) -> QueueStatus {
     QueueStatus {
         name: name.into(),
@@ -51,6 +55,7 @@ pub fn queue_status(name: &str, running: u64) -> QueueStatus {
         pending: (1, 2),
         running: (running, running),
         usage: BTreeMap::new(),
+        entitlement: BTreeMap::new(),
         share: 0,
         oldest: None,
         ready: Ok(()),
@@ -69,6 +74,7 @@ pub fn settings() -> Settings {
         tries: 3,
         timeout: Duration::from_millis(50),
         retry: Backoff { first: Duration::ZERO, most: Duration::ZERO },
+        eviction: Backoff { first: Duration::ZERO, most: Duration::ZERO },
         status_every: Duration::ZERO,
         ..Settings::new(7)
     }
