@@ -79,7 +79,8 @@ impl Statuses {
                 let known = last.and_then(|last| last.full.as_ref());
                 let urgent = backlog::is_news(status.full.as_ref(), known);
                 self.last.insert(status.name.clone(), status.clone());
-                actions.push(Action::QueueStatus(QueueStatus { urgent, ..status }));
+                let status = Box::new(QueueStatus { urgent, ..status });
+                actions.push(Action::QueueStatus(status));
             }
         }
         actions

@@ -153,7 +153,7 @@ async fn what_fits_is_released_and_what_does_not_is_explained() {
         match bench.action().await {
             Action::Release(release) => released.push(release),
             Action::Notice(notice) => notices.push((notice.reason, notice.message)),
-            Action::QueueStatus(update) => status = Some(update),
+            Action::QueueStatus(update) => status = Some(*update),
             Action::Evict(evict) => panic!("{evict:?}"),
         }
     }

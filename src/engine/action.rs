@@ -16,7 +16,7 @@ pub enum Action {
     /// Tell people, at most three times a group.
     Notice(Notice),
     /// Publish a queue's numbers.
-    QueueStatus(QueueStatus),
+    QueueStatus(Box<QueueStatus>),
 }
 
 /// Open one pod's gate.

@@ -216,7 +216,7 @@ impl Dispatch {
                 tokio::select! {
                     () = stop.cancelled() => {}
                     // Fails only when the lane has ended, which is while stopping.
-                    _ = self.channels.statuses.send(status) => {}
+                    _ = self.channels.statuses.send(*status) => {}
                 }
             }
         }

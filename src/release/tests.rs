@@ -205,7 +205,7 @@ async fn neither_events_nor_statuses_hold_up_releases() {
         Started::with(Api::new(|seen| if is_patch(seen) { Reply::ok() } else { Reply::Never }));
     for pod in 1..=1_000 {
         writer.send(notice()).await;
-        writer.send(Action::QueueStatus(queue_status(&format!("q{pod}"), 1))).await;
+        writer.send(Action::QueueStatus(Box::new(queue_status(&format!("q{pod}"), 1)))).await;
         writer.send(Action::Release(release(pod))).await;
         assert_eq!(writer.outcome().await.1, Outcome::Released);
     }
@@ -272,7 +272,7 @@ fn hub(seen: &Seen) -> Reply {
 async fn a_status_is_read_once_and_written_when_it_changed() {
     let mut writer = Started::with(Api::new(hub));
     for running in [1, 1, 2] {
-        writer.send(Action::QueueStatus(queue_status("a", running))).await;
+        writer.send(Action::QueueStatus(Box::new(queue_status("a", running)))).await;
         // The release behind it has ended: the status lane has taken the status.
         writer.api.requests(if running == 1 { 2 } else { 3 }).await;
     }
@@ -293,7 +293,7 @@ async fn a_status_is_never_written_to_another_queue_of_that_name() {
     let mut writer = Started::with(Api::new(hub));
     let mut status = queue_status("a", 1);
     status.uid = "older".into();
-    writer.send(Action::QueueStatus(status)).await;
+    writer.send(Action::QueueStatus(Box::new(status))).await;
     writer.api.requests(1).await;
     writer.send(Action::Release(release(1))).await;
     writer.outcome().await;

@@ -28,6 +28,7 @@ mod kinds;
 mod lifecycle;
 mod newer;
 mod policy_gate;
+mod preemption;
 mod replicas;
 mod restart;
 mod rights;

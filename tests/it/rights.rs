@@ -120,6 +120,9 @@ async fn exercise(tidegate: &'static Tidegate) -> Result<()> {
     wait::until("an Event is written", wait::SOON, async || Ok(!lab.events().await?.is_empty()))
         .await?;
     told_again(&lab).await?;
+    urgent_class(&lab).await?;
+    crowded(&lab, "taken").await?;
+    lab.released_at_least("taken-urgent").await?;
     spoil_the_leaf(&lab.client).await?;
     tidegate.stop_controller("TERM")?;
     tidegate.stop_webhook("TERM")?;
@@ -128,6 +131,28 @@ async fn exercise(tidegate: &'static Tidegate) -> Result<()> {
         .await?;
     tidegate.start_webhook().await?;
     tidegate.ready().await
+}
+
+/// Work of this class is urgent.
+async fn urgent_class(lab: &Lab) -> Result<()> {
+    lab.create(json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": "urgent"}, "value": 1000}))
+        .await?;
+    Ok(())
+}
+
+/// A pod that runs in a queue of its own with room for no other, and one that is urgent.
+async fn crowded(lab: &Lab, name: &str) -> Result<()> {
+    let preemption = json!({"withinQueue": "LowerPriority", "minRuntime": "0s"});
+    lab.queue(name, json!({"limit": {"pods": 1}, "preemption": preemption})).await?;
+    let mut pod = bare_pod(name, "10m");
+    pod["metadata"]["labels"] = json!({"tidegate.dev/queue": name});
+    lab.create(pod.clone()).await?;
+    lab.released_at_least(name).await?;
+    pod["metadata"]["name"] = json!(format!("{name}-urgent"));
+    pod["spec"]["priorityClassName"] = json!("urgent");
+    lab.create(pod).await?;
+    Ok(())
 }
 
 async fn spoil_the_leaf(client: &Client) -> Result<()> {

@@ -293,7 +293,7 @@ async fn a_status_is_written_when_it_changed_and_survives_a_restart() -> Result<
         urgent: false,
     };
     let writer = Running::start(cluster, 1).await?;
-    writer.actions.send(Action::QueueStatus(status.clone())).await?;
+    writer.actions.send(Action::QueueStatus(Box::new(status.clone()))).await?;
     let first = wait::for_some("the status is there", wait::SOON, async || {
         Ok(queues.get("writer-status").await?.status)
     })
@@ -306,7 +306,7 @@ async fn a_status_is_written_when_it_changed_and_survives_a_restart() -> Result<
     status.usage = [("cpu".into(), 0)].into();
     status.oldest = None;
     status.ready = Err(("QueueStopped", "held".to_owned()));
-    writer.actions.send(Action::QueueStatus(status)).await?;
+    writer.actions.send(Action::QueueStatus(Box::new(status))).await?;
     let second = wait::for_some("the new status is there", wait::SOON, async || {
         Ok(queues
             .get("writer-status")

@@ -28,8 +28,8 @@ fn amount_is_not_negative() -> Rule {
         .message("must be a Kubernetes quantity and not negative, such as 4, 500m or 1.5Gi")
 }
 
-/// Durations as Go writes them, without signs and without units below a millisecond.
-const DURATION: &str = r"^([0-9]+([.][0-9]+)?(ms|s|m|h))+$";
+/// Durations as Go writes them, without signs.
+const DURATION: &str = r"^([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+$";
 
 fn min_runtime_is_at_most_a_year() -> Rule {
     Rule::new("duration(self) <= duration('8760h')").message("must be at most a year, 8760h")

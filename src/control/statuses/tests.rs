@@ -74,7 +74,7 @@ impl World {
         self.statuses.due();
         let actions = self.statuses.write(now, &view, &self.engine, &self.names);
         actions.into_iter().find_map(|action| match action {
-            Action::QueueStatus(status) if &*status.name == "q1" => Some(status),
+            Action::QueueStatus(status) if &*status.name == "q1" => Some(*status),
             _ => None,
         })
     }

@@ -23,7 +23,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{leaf_is_good, spoil_the_leaf};
+use super::{crowded, leaf_is_good, spoil_the_leaf, urgent_class};
 use crate::support::{
     audit::Reader,
     lab::{Lab, bare_pod, is_gated},
@@ -54,6 +54,8 @@ impl AtHome for Secret {}
 enum Work {
     /// Pods are let go.
     LetGo,
+    /// One makes room for another.
+    TakenBack,
     /// An Event tells that one waits.
     Told,
     /// The status of the queue counts it.
@@ -108,11 +110,12 @@ const fn case(of: Role, rule: Ask, work: Work) -> Case {
 }
 
 /// Every rule, by one of the requests that it allows.
-const CASES: [Case; 20] = {
+const CASES: [Case; 21] = {
     use Role::{Controller, ControllerAtHome, Owners, Webhook};
     [
         case(Controller, ("patch", "pods"), Work::LetGo),
         Case { refused: ("patch", "pods"), ..case(Controller, ("release", "queues"), Work::LetGo) },
+        case(Controller, ("create", "pods/eviction"), Work::TakenBack),
         case(Controller, ("create", "events"), Work::Told),
         case(Controller, ("patch", "queues/status"), Work::Counted),
         case(Controller, ("create", "subjectaccessreviews"), Work::Shown),
@@ -234,6 +237,7 @@ impl Bench {
     async fn start(tidegate: &'static Tidegate) -> Result<Self> {
         let lab = Lab::on(tidegate, "removed", json!({})).await?;
         lab.queue(NAMED, json!({"stop": "Hold"})).await?;
+        urgent_class(&lab).await?;
         lab.create(json!({"apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
             "metadata": {"name": format!("{}.{}", OPERATOR.1, OPERATOR.0)},
@@ -259,6 +263,7 @@ impl Bench {
         self.tried += 1;
         match work {
             Work::LetGo | Work::Counted => self.lab.pod(&self.name(), "10m").await.map(drop),
+            Work::TakenBack => crowded(&self.lab, &self.name()).await,
             Work::Told => {
                 let mut pod = bare_pod(&self.name(), "10m");
                 pod["metadata"]["labels"] = json!({"tidegate.dev/queue": NAMED});
@@ -300,6 +305,10 @@ impl Bench {
         let lab = &self.lab;
         Ok(match work {
             Work::LetGo => !is_gated(&lab.pod_api().get(&self.name()).await?),
+            Work::TakenBack => {
+                let urgent = lab.pod_api().get(&format!("{}-urgent", self.name())).await?;
+                !is_gated(&urgent)
+            }
             Work::Told => lab
                 .events()
                 .await?

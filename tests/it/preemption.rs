@@ -1,0 +1,230 @@
+//! Room that is made by evictions, for work that has a better right to it.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, api::DeleteParams};
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::support::{
+    audit::{self, Write},
+    lab::{Lab, bare_pod, deployment, is_gated},
+    wait,
+};
+
+/// Evictions that we asked for in the namespace of a lab and that were done.
+fn evictions(lab: &Lab) -> Result<Vec<Write>> {
+    let mut writes = audit::writes(lab.tidegate.cluster())?;
+    writes.retain(|write| {
+        write.resource == "pods/eviction"
+            && write.namespace == lab.namespace
+            && write.user.ends_with(":tidegate-controller")
+            && write.code < 300
+    });
+    Ok(writes)
+}
+
+/// A queue with 400m of its own, below which `lent` runs a Deployment on all of it and `own` is
+/// guaranteed half of it.
+async fn lent_and_own(name: &str, min_runtime: &str) -> Result<(Lab, Lab)> {
+    let room = json!({"guaranteed": {"cpu": "400m"}, "limit": {"cpu": "400m"}});
+    Lab::shared_client().await?.queue(name, room).await?;
+    let preemption = json!({"minRuntime": min_runtime});
+    let lent = json!({"parent": name, "preemption": preemption});
+    let lent = Lab::new(&format!("{name}-lent"), lent).await?;
+    let own = json!({"parent": name, "guaranteed": {"cpu": "200m"}});
+    let own = Lab::new(&format!("{name}-own"), own).await?;
+    lent.create(deployment("web", 4, "100m")).await?;
+    open(&lent, 4).await?;
+    Ok((lent, own))
+}
+
+/// Waits until so many pods of a namespace, not on their way out, have their gate open.
+async fn open(lab: &Lab, count: usize) -> Result<()> {
+    wait::until(&format!("{count} gates are open"), wait::SOON, async || {
+        let pods = lab.pods().await?;
+        let stays = |pod: &&Pod| pod.metadata.deletion_timestamp.is_none() && !is_gated(pod);
+        let open = pods.iter().filter(stays).count();
+        ensure!(open == count, "{open} are");
+        Ok(true)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_guarantee_is_taken_back_and_what_was_evicted_waits_again() -> Result<()> {
+    let (lent, own) = lent_and_own("take", "0s").await?;
+    own.pod("train", "200m").await?;
+    own.released_at_least("train").await?;
+    open(&lent, 2).await?;
+    wait::until("the Deployment has its pods again, gated", wait::SOON, async || {
+        let gated = lent.pods().await?.iter().filter(|pod| is_gated(pod)).count();
+        ensure!(gated == 2, "{gated} are gated");
+        Ok(true)
+    })
+    .await?;
+    lent.why_says("deployment/web", "limit of queue \"take\"").await?;
+    ensure!(evictions(&lent)?.len() == 2, "{:?}", evictions(&lent)?);
+    let told = |event: &_| {
+        let event: &k8s_openapi::api::core::v1::Event = event;
+        event.reason.as_deref() == Some("Preempted")
+            && event.involved_object.name.as_deref() == Some("web")
+    };
+    wait::until("it is told to whom it concerns", wait::SOON, async || {
+        Ok(lent.events().await?.iter().any(told))
+    })
+    .await?;
+    // Nothing more is due to it.
+    own.pod("more", "100m").await?;
+    own.why_says("pod/more", "limit of queue \"take\"").await?;
+    open(&lent, 2).await?;
+    ensure!(evictions(&lent)?.len() == 2, "{:?}", evictions(&lent)?);
+    lent.no_patch_twice()
+}
+
+#[tokio::test]
+async fn work_runs_for_its_time_before_it_is_evicted() -> Result<()> {
+    let (lent, own) = lent_and_own("young", "1h").await?;
+    own.pod("train", "200m").await?;
+    own.why_says("pod/train", "limit of queue \"young\"").await?;
+    lent.set_queue("young-lent", json!({"preemption": {"minRuntime": "1s"}})).await?;
+    own.released_at_least("train").await?;
+    ensure!(evictions(&lent)?.len() == 2, "{:?}", evictions(&lent)?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_a_budget_guards_stays_and_the_room_is_kept_until_it_may_go() -> Result<()> {
+    let (lent, own) = lent_and_own("guarded", "0s").await?;
+    lent.create(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "web"},
+        "spec": {"minAvailable": "100%", "selector": {"matchLabels": {"app": "web"}}}}))
+        .await?;
+    let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> =
+        Api::namespaced(lent.client.clone(), &lent.namespace);
+    wait::until("the budget is counted", wait::SOON, async || {
+        let status = budgets.get("web").await?.status.unwrap_or_default();
+        Ok(status.current_healthy == Some(4))
+    })
+    .await?;
+    own.pod("train", "200m").await?;
+    own.why_says("pod/train", "its room is kept until what was evicted for it is gone").await?;
+    open(&lent, 4).await?;
+    budgets.delete("web", &DeleteParams::default()).await?;
+    own.released_at_least("train").await?;
+    ensure!(evictions(&lent)?.len() == 2, "{:?}", evictions(&lent)?);
+    Ok(())
+}
+
+fn labelled(name: &str, key: &str, value: &str) -> Value {
+    let mut pod = bare_pod(name, "100m");
+    pod["metadata"]["labels"] = json!({key: value});
+    pod
+}
+
+#[tokio::test]
+async fn a_higher_priority_takes_from_a_lower_where_the_queue_wants_that() -> Result<()> {
+    let preemption = json!({"withinQueue": "LowerPriority", "minRuntime": "0s"});
+    let queue = json!({"limit": {"cpu": "200m"}, "preemption": preemption});
+    let lab = Lab::new("priority", queue).await?;
+    lab.create(json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": "priority-high"}, "value": 1000}))
+        .await?;
+    lab.create(labelled("pinned", "tidegate.dev/preemptible", "true")).await?;
+    lab.released(&["pinned"]).await?;
+    lab.pod("later", "100m").await?;
+    lab.released(&["later", "pinned"]).await?;
+    let mut high = bare_pod("high", "100m");
+    high["spec"]["priorityClassName"] = json!("priority-high");
+    lab.create(high).await?;
+    lab.released_at_least("high").await?;
+    let evicted: Vec<String> = evictions(&lab)?.into_iter().map(|write| write.name).collect();
+    ensure!(evicted == ["later"], "{evicted:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn work_that_may_not_be_evicted_starts_only_within_what_is_its_queues_own() -> Result<()> {
+    let lab = Lab::new("pinned", json!({"guaranteed": {"cpu": "100m"}})).await?;
+    let once = |name: &str| {
+        let mut pod = bare_pod(name, "100m");
+        pod["metadata"]["annotations"] = json!({"tidegate.dev/run": "AtMostOnce"});
+        pod
+    };
+    lab.create(labelled("first", "tidegate.dev/preemptible", "false")).await?;
+    lab.released(&["first"]).await?;
+    lab.create(once("second")).await?;
+    let why = "may not be preempted and is more than queue \"pinned\" has of its own";
+    lab.why_says("pod/second", why).await?;
+    lab.create(labelled("third", "tidegate.dev/preemptible", "maybe")).await?;
+    lab.released(&["first", "third"]).await?;
+    lab.why_says("pod/third", "label tidegate.dev/preemptible=\"maybe\"").await?;
+    lab.delete_pod("first").await?;
+    lab.delete_pod("third").await?;
+    lab.released_at_least("second").await
+}
+
+#[tokio::test]
+async fn one_of_a_key_runs_at_a_time_in_a_queue() -> Result<()> {
+    let lab = Lab::new("single", json!({})).await?;
+    let keyed = |name: &str, key: &str| labelled(name, "tidegate.dev/singleton", key);
+    lab.create(keyed("first", "db")).await?;
+    lab.released(&["first"]).await?;
+    lab.create(keyed("second", "db")).await?;
+    lab.why_says("pod/second", "another group of its singleton key runs in the queue").await?;
+    lab.create(keyed("other", "cache")).await?;
+    lab.released(&["first", "other"]).await?;
+    lab.delete_pod("first").await?;
+    lab.released(&["other", "second"]).await
+}
+
+#[rstest]
+#[case::groups("groups", "most-groups")]
+#[case::pods("pods", "most-pods")]
+#[tokio::test]
+async fn so_many_run_at_a_time_as_the_queue_says(
+    #[case] field: &str,
+    #[case] name: &str,
+) -> Result<()> {
+    let lab = Lab::new(name, json!({"maxRunning": {field: 1}})).await?;
+    lab.pod("first", "10m").await?;
+    lab.released(&["first"]).await?;
+    lab.pod("second", "10m").await?;
+    lab.why_says("pod/second", &format!("limit of queue {name:?}: needs 1 {field}")).await?;
+    lab.set_queue(name, json!({"maxRunning": {field: 2}})).await?;
+    lab.released(&["first", "second"]).await
+}
+
+#[rstest]
+#[case::words("ten minutes", false)]
+#[case::negative("-1s", false)]
+#[case::no_unit("10", false)]
+#[case::a_year("8761h", false)]
+#[case::zero("0s", true)]
+#[case::mixed("1h30m", true)]
+#[case::fraction("1.5h", true)]
+#[tokio::test]
+async fn a_shortest_time_is_a_duration_of_a_year_at_most(
+    #[case] text: &str,
+    #[case] good: bool,
+) -> Result<()> {
+    let lab = Lab::shared_client().await?;
+    let name = format!("least-{:x}", text.bytes().fold(7_u64, |sum, b| sum * 31 + u64::from(b)));
+    let answer = lab.queue(&name, json!({"preemption": {"minRuntime": text}})).await;
+    ensure!(answer.is_ok() == good, "{text}: {answer:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_status_shows_what_a_queue_is_entitled_to() -> Result<()> {
+    let lab = Lab::new("entitled", json!({"limit": {"cpu": "100m"}})).await?;
+    lab.pod("runs", "100m").await?;
+    lab.pod("waits", "100m").await?;
+    wait::until("its entitlement is its limit", wait::SOON, async || {
+        let status = lab.get_queue("entitled").await?.status.unwrap_or_default();
+        let cpu = status.entitlement.get("cpu").cloned();
+        ensure!(cpu.as_deref() == Some("100m"), "it is {:?}", status.entitlement);
+        Ok(true)
+    })
+    .await
+}
