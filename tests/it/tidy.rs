@@ -65,9 +65,12 @@ const ENGINE_MODEL: &[&str] = &[
     "PodId",
     "PodState",
     "QueueId",
+    "Reclaim",
     "ResourceId",
+    "SingletonId",
     "Uid",
     "Vector",
+    "WithinQueue",
 ];
 const ENGINE_REASON: &[&str] = &["Reason", "Shortage"];
 

@@ -10,7 +10,7 @@ use k8s_openapi::{
         admissionregistration::v1::MutatingWebhookConfiguration,
         authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
         coordination::v1::Lease,
-        core::v1::{ConfigMap, Secret},
+        core::v1::{ConfigMap, Pod, Secret},
     },
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
 };
@@ -22,6 +22,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tidegate::api::names::LABEL_QUEUE;
 
 use super::{crowded, leaf_is_good, spoil_the_leaf, urgent_class};
 use crate::support::{
@@ -315,7 +316,9 @@ impl Bench {
                 .iter()
                 .any(|event| event.involved_object.name.as_ref() == Some(&self.name())),
             Work::Counted => {
-                let open = lab.pods().await?.iter().filter(|pod| !is_gated(pod)).count();
+                let elsewhere = |pod: &Pod| pod.labels().contains_key(LABEL_QUEUE);
+                let pods = lab.pods().await?.into_iter().filter(|pod| !elsewhere(pod));
+                let open = pods.filter(|pod| !is_gated(pod)).count();
                 let status = lab.get_queue(&lab.namespace).await?.status.unwrap_or_default();
                 usize::try_from(status.running.pods)? == open
             }
