@@ -7,14 +7,16 @@
 use std::{
     collections::VecDeque,
     process::{Command, Stdio},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use tidegate::engine::{
-    Assignment, ClusterId, Engine, Gang, GroupId, NodeId, PodId, PodState, QueueId, ResourceId,
-    Uid, Vector,
+    Assignment, ClusterId, Gang, GroupId, NodeId, PodId, PodState, QueueId, ResourceId, Uid,
+    Vector,
     event::{Event, GroupConfig, NodeConfig, PodConfig, QueueConfig},
+    log::{Entry, Log, Logged, Replay},
 };
 
 use crate::figures::{Report, Samples, memory, nanos};
@@ -60,7 +62,29 @@ pub fn all(pods: Option<usize>) -> Result<Report> {
     for load in [Load::Gangs, Load::Odd] {
         report.merge(several(middle, load)?);
     }
+    replay(&mut report, middle)?;
     Ok(report)
+}
+
+/// A recorded cold pass is done again.
+fn replay(report: &mut Report, pods: u64) -> Result<()> {
+    let entries = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&entries);
+    let log = move |entry: Entry| kept.lock().map(|mut kept| kept.push(entry)).is_ok();
+    let mut fleet = Fleet::new(pods, Load::Pods, Some(Box::new(log)));
+    fleet.tell();
+    fleet.cold();
+    drop(fleet);
+    let entries = std::mem::take(&mut *entries.lock().map_err(|_| anyhow!("a panic"))?);
+    let mut again = Replay::default();
+    let mut result = Ok(());
+    let took = timed(|| result = entries.into_iter().try_for_each(|entry| again.step(entry)));
+    result?;
+    let events = again.counts().events as f64;
+    report.size("replayed events", again.counts().events);
+    let rate = events / took.as_secs_f64();
+    report.add_with_goal("replay", rate, "events/s", "at least 200000");
+    Ok(())
 }
 
 fn several(pods: u64, load: Load) -> Result<Report> {
@@ -84,7 +108,7 @@ pub fn one(pods: u64, load: Load) -> Result<Report> {
         Load::Gangs => format!("{}k_in_gangs", pods / 1_000),
         Load::Odd => format!("{}k_a_tenth_odd", pods / 1_000),
     };
-    let mut fleet = Fleet::new(pods, load);
+    let mut fleet = Fleet::new(pods, load, None);
     let (empty, _) = memory("self")?;
     let told = timed(|| fleet.tell());
     let (loaded, _) = memory("self")?;
@@ -112,7 +136,8 @@ pub fn one(pods: u64, load: Load) -> Result<Report> {
 }
 
 struct Fleet {
-    engine: Engine,
+    engine: Logged,
+    now: i64,
     pods: u64,
     queues: u64,
     load: Load,
@@ -121,10 +146,10 @@ struct Fleet {
 
 impl Fleet {
     /// Queues and nodes, and nothing that waits.
-    fn new(pods: u64, load: Load) -> Self {
+    fn new(pods: u64, load: Load, log: Option<Log>) -> Self {
         let queues = (pods / 100).max(10);
-        let mut fleet =
-            Self { engine: Engine::default(), pods, queues, load, running: VecDeque::new() };
+        let (engine, running) = (Logged::new(log), VecDeque::new());
+        let mut fleet = Self { engine, now: 0, pods, queues, load, running };
         for number in 0..fleet.above() + queues {
             fleet.queue(number);
         }
@@ -139,7 +164,7 @@ impl Fleet {
     }
 
     fn apply(&mut self, event: Event) {
-        self.engine.apply(0, event);
+        self.engine.apply(self.now, event);
     }
 
     /// Queues above those with work.
@@ -236,7 +261,7 @@ impl Fleet {
     /// longest round.
     fn cold(&mut self) -> (usize, Duration, Duration) {
         let (mut all, mut longest) = (Duration::ZERO, Duration::ZERO);
-        while self.engine.tick(0) {
+        while self.engine.tick(self.now) {
             let begin = Instant::now();
             let decisions = self.engine.decide(ROUND).started;
             let took = begin.elapsed();
@@ -246,15 +271,16 @@ impl Fleet {
         (self.running.len(), all, longest)
     }
 
-    /// One pod after another is gone, and each time it is decided anew.
+    /// One pod after another is gone, a millisecond apart, and each time it is decided anew.
     fn ends(&mut self) -> Samples {
         let mut samples = Samples::default();
         for _ in 0..ENDS.min(self.running.len()) {
             let Some(pod) = self.running.pop_front() else { break };
+            self.now += 1;
             let begin = Instant::now();
             self.apply(Event::PodRemoved(pod));
             let mut decided = Vec::new();
-            while self.engine.tick(0) {
+            while self.engine.tick(self.now) {
                 decided.extend(self.engine.decide(ROUND).started);
             }
             samples.add(begin.elapsed());

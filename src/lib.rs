@@ -14,6 +14,7 @@ pub mod grouping;
 pub mod leader;
 pub mod manifests;
 pub mod quantity;
+pub mod record;
 pub mod release;
 pub mod report;
 pub mod runtime;

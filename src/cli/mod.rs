@@ -13,6 +13,7 @@ mod home;
 mod manifests;
 mod output;
 mod read;
+mod replay;
 mod run;
 mod uninstall;
 
@@ -51,6 +52,8 @@ enum Command {
     Why(read::Why),
     /// Checks an installation and says what to do about what is wrong.
     Doctor(doctor::Doctor),
+    /// Does a recorded run again and says whether the same is decided.
+    Replay(replay::Replay),
     /// Prints the kinds that Tidegate defines.
     Crds,
     /// Prints the webhook configurations.
@@ -89,6 +92,7 @@ impl Command {
             Self::Pending(pending) => read::pending(&pending).await,
             Self::Why(why) => read::why(&why).await,
             Self::Doctor(args) => doctor::doctor(&args).await,
+            Self::Replay(args) => replay::replay(&args),
             Self::Crds => manifests::crds(),
             Self::WebhookConfig(install) => manifests::webhook_config(&install),
             Self::Policies(install) => manifests::policies(&install),

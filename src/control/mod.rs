@@ -26,7 +26,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::action::{Action, Evict, Release};
 use crate::engine::event::{Address, Event, Input, Outcome, PodConfig};
-use crate::engine::{ClusterId, Decided, Decision, Engine, Millis, PodId, PodState};
+use crate::engine::log::{Log, Logged};
+use crate::engine::{ClusterId, Decided, Decision, Millis, PodId, PodState};
 use crate::view::{Names, Published, Totals, View};
 
 use notices::Notices;
@@ -71,6 +72,8 @@ pub struct Edges {
     pub heartbeat: Arc<AtomicI64>,
     /// The time.
     pub clock: Clock,
+    /// Where to write down what the engine is told.
+    pub log: Option<Log>,
 }
 
 /// Runs until cancelled.
@@ -95,7 +98,7 @@ enum Role {
 
 struct Control {
     edges: Edges,
-    engine: Engine,
+    engine: Logged,
     names: Names,
     outbox: VecDeque<Action>,
     notices: Notices,
@@ -107,11 +110,12 @@ struct Control {
 }
 
 impl Control {
-    fn new(edges: Edges) -> Self {
+    fn new(mut edges: Edges) -> Self {
         let started = (edges.clock)();
+        let log = edges.log.take();
         Self {
             edges,
-            engine: Engine::default(),
+            engine: Logged::new(log),
             names: Names::default(),
             outbox: VecDeque::new(),
             notices: Notices::since(started),

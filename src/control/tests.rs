@@ -44,6 +44,7 @@ fn start() -> Bench {
         published: published.clone(),
         heartbeat: Arc::default(),
         clock: Arc::new(move || time.fetch_add(10, Ordering::Relaxed)),
+        log: None,
     };
     let cancel = CancellationToken::new();
     let running = tokio::spawn(run(edges, cancel.clone()));

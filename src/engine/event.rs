@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::model::{
     Assignment, ClusterId, Gang, GroupId, Millis, NodeId, Order, PodId, PodState, QueueId, Reclaim,
     ResourceId, SingletonId, Uid, Vector, WithinQueue,
@@ -22,7 +24,7 @@ pub enum Input {
 }
 
 /// Everything the engine can be told.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// A queue was made or changed.
     QueueChanged(QueueId, QueueConfig),
@@ -51,7 +53,7 @@ pub enum Event {
 }
 
 /// Since when and why no gate is opened in a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Pause {
     /// When it began.
     pub since: Millis,
@@ -60,7 +62,7 @@ pub struct Pause {
 }
 
 /// What an apiserver, or the store behind it, suffers from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Trouble {
     /// It asks for less: 429, 503, 504.
     Overloaded,
@@ -75,7 +77,7 @@ pub enum Trouble {
 }
 
 /// A queue's configuration; unlisted resources are not limited.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueConfig {
     /// The queue above, by name; absent: the root.
     pub parent: Option<QueueId>,
@@ -100,7 +102,7 @@ pub struct QueueConfig {
 }
 
 /// What may be evicted for a queue's waiting work, and when what it runs may be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preemption {
     /// Of other queues.
     pub reclaim: Reclaim,
@@ -112,7 +114,7 @@ pub struct Preemption {
 }
 
 /// How much may run at a time; absent: any amount.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaxRunning {
     /// Groups with a pod that was let go.
     pub groups: Option<u64>,
@@ -121,7 +123,7 @@ pub struct MaxRunning {
 }
 
 /// A node as far as shares and fit go.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeConfig {
     /// Its cluster.
     pub cluster: ClusterId,
@@ -134,7 +136,7 @@ pub struct NodeConfig {
 }
 
 /// A group of pods that belong together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GroupConfig {
     /// Its cluster; a group never spans two.
     pub cluster: ClusterId,
@@ -151,7 +153,7 @@ pub struct GroupConfig {
 }
 
 /// A pod of a group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PodConfig {
     /// Its group.
     pub group: GroupId,
@@ -178,7 +180,7 @@ impl PodConfig {
 }
 
 /// What became of a release or of an eviction.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// The gate is open.
     Released,

@@ -23,6 +23,7 @@ mod explain;
 mod fleet;
 mod group;
 mod line;
+pub mod log;
 mod mask;
 mod model;
 mod reason;

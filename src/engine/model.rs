@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 /// Milliseconds since the Unix epoch, as a number that came with an event.
 pub type Millis = i64;
 
 macro_rules! id {
     ($(#[$doc:meta] $name:ident($inner:ty);)*) => {$(
         #[$doc]
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
         pub struct $name(pub $inner);
     )*};
 }
@@ -45,7 +49,7 @@ impl ResourceId {
 }
 
 /// Amounts by resource; absent means zero.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Vector(BTreeMap<ResourceId, i128>);
 
 impl Vector {
@@ -109,7 +113,7 @@ impl FromIterator<(ResourceId, i128)> for Vector {
 }
 
 /// What happens when the first of a queue does not fit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Order {
     /// Later work that fits goes ahead of it.
     #[default]
@@ -119,7 +123,7 @@ pub enum Order {
 }
 
 /// What of other queues may be taken back for a queue's waiting work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Reclaim {
     /// Nothing.
     Never,
@@ -131,7 +135,7 @@ pub enum Reclaim {
 }
 
 /// What of a queue's own running work may be taken back for its waiting work.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum WithinQueue {
     /// Nothing.
     #[default]
@@ -141,7 +145,7 @@ pub enum WithinQueue {
 }
 
 /// Which queue pays for a group, as far as is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Assignment {
     /// Owners are still being looked up.
     Unresolved,
@@ -154,7 +158,7 @@ pub enum Assignment {
 }
 
 /// Why a named queue may not be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Forbidden {
     /// The queue's `namespaces` does not select the namespace.
     Namespace,
@@ -163,7 +167,7 @@ pub enum Forbidden {
 }
 
 /// How many pods of a group start together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Gang {
     /// Each pod on its own.
     Units,
@@ -174,7 +178,7 @@ pub enum Gang {
 }
 
 /// Where a pod stands, as last seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PodState {
     /// Our gate is there.
     Gated,

@@ -91,6 +91,11 @@ fn quantities_uids_and_our_record_are_written_as_they_are_read() {
 }
 
 #[test]
+fn a_log_of_decisions_is_read_as_far_as_it_makes_sense() {
+    run("logs", "logs", targets::log);
+}
+
+#[test]
 fn chains_of_any_owners_end() {
     run("owners", "pods", targets::owners);
 }

@@ -21,9 +21,11 @@ use crate::clusters;
 use crate::control::{self, Edges};
 use crate::engine::action::Action;
 use crate::engine::event::Input;
+use crate::engine::log::Log;
 use crate::engine::{ClusterId, Millis};
 use crate::leader::{self, Standing};
 use crate::manifests::names::{CONFIGURATION, VISIBILITY_SERVICE, WEBHOOK_SERVICE};
+use crate::record::{self, RecordError};
 use crate::release::{self, Clients, Settings, Writer};
 use crate::report::health::Health;
 use crate::report::{frontproxy, metrics, serve, visibility};
@@ -69,6 +71,20 @@ pub struct Args {
     ca_overlap: Duration,
     #[command(flatten)]
     leadership: Leadership,
+    /// Write down what the decision core is told and a digest of what it decides, in a new file
+    /// of this directory, for `tidegate replay`. It holds numbers and no names.
+    #[arg(long, env = "TIDEGATE_RECORD", value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Mebibytes after which the record ends.
+    #[arg(long, default_value = "256", value_name = "MIB")]
+    record_limit: u32,
+}
+
+impl Args {
+    fn record(&self) -> Result<Option<Log>, RecordError> {
+        let most = u64::from(self.record_limit) << 20;
+        self.record.as_deref().map(|directory| record::begin(directory, now(), most)).transpose()
+    }
 }
 
 /// Starts the controller's tasks. Returns what serves its certificate.
@@ -102,6 +118,7 @@ async fn core(args: &Args, client: &Client, supervisor: &mut Supervisor) -> anyh
         published: published.clone(),
         heartbeat: heartbeat.clone(),
         clock: clock(),
+        log: args.record()?,
     };
     supervisor.spawn("control loop", control::run(edges, supervisor.token()));
     let (client, stop) = (client.clone(), supervisor.token());

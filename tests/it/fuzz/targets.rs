@@ -24,6 +24,7 @@ use tidegate::grouping::{
     Above, Lookup, Member, Metadata, ObjectKey, Owner, Owners, Reference, resolve,
 };
 use tidegate::quantity;
+use tidegate::record::Logs;
 use tokio::runtime::Runtime;
 use tower::ServiceExt as _;
 
@@ -211,4 +212,11 @@ pub fn owners(input: &[u8]) {
     assert!(fleet.asked.replace(0) <= 20, "it asks on and on");
     assert_eq!(resolve(&member, &fleet), first);
     assert!(first.placement().findings.evidence.len() <= 100);
+}
+
+/// A log has an end, and nothing is read after what is no entry.
+pub fn log(input: &[u8]) {
+    let Ok(mut logs) = Logs::of(input) else { return };
+    let bad = logs.by_ref().filter(Result::is_err).count();
+    assert!(bad + usize::from(logs.cut) <= 1 && logs.next().is_none());
 }
