@@ -218,6 +218,7 @@ impl Fleet {
                 priority: 0,
                 created: i64::try_from(number / 100).unwrap_or(0),
                 started: None,
+                never_preempts: false,
                 state: PodState::Gated,
             };
             self.apply(Event::PodChanged(pod(number), config));

@@ -190,6 +190,7 @@ pub fn config(number: u64) -> PodConfig {
         priority: [0, 0, 0, 10, 100][usize::try_from(mixed >> 60).unwrap_or(0) % 5],
         created: Millis::try_from(number).unwrap_or(0),
         started: None,
+        never_preempts: false,
         state: PodState::Gated,
     }
 }

@@ -116,6 +116,8 @@ pub struct QueueFacts {
     pub order: Order,
     /// Nothing may start.
     pub hold: bool,
+    /// What runs is evicted.
+    pub drain: bool,
     /// Pods that may wait.
     pub max_pending: Option<u64>,
     /// How much may run.
@@ -150,6 +152,8 @@ pub struct PodFacts {
     pub created: Millis,
     /// `spec.priority`.
     pub priority: i32,
+    /// `spec.preemptionPolicy` is `Never`.
+    pub never_preempts: bool,
     /// `spec.priorityClassName`.
     pub priority_class: Option<Arc<str>>,
     /// Effective request in the engine's units.

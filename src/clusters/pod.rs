@@ -35,6 +35,8 @@ pub struct PodSpec {
     pub scheduling_gates: Option<Vec<SchedulingGate>>,
     pub priority: Option<i32>,
     pub priority_class_name: Option<String>,
+    /// Whether others may be evicted for it.
+    pub preemption_policy: Option<String>,
     pub containers: Option<Vec<Container>>,
     pub init_containers: Option<Vec<Container>>,
     pub overhead: Amounts,

@@ -101,10 +101,8 @@ pub fn queue(queue: &DynamicObject) -> QueueFacts {
             v1alpha1::Order::BestEffort => Order::BestEffort,
             v1alpha1::Order::Strict => Order::Strict,
         },
-        hold: match spec.stop {
-            Stop::None => false,
-            Stop::Hold => true,
-        },
+        hold: spec.stop != Stop::None,
+        drain: spec.stop == Stop::HoldAndDrain,
         max_pending: spec.max_pending.map(|most| u64::try_from(most.pods.max(1)).unwrap_or(1)),
         max_running: max_running(spec.max_running),
         preemption: preemption(&spec.preemption),
@@ -159,6 +157,7 @@ pub fn pod(pod: &Pod) -> PodFacts {
         created: created(&pod.metadata),
         metadata: Arc::new(Metadata::from(&pod.metadata)),
         priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
+        never_preempts: spec.is_some_and(|spec| spec.preemption_policy.as_deref() == Some("Never")),
         priority_class: spec
             .and_then(|spec| spec.priority_class_name.as_deref())
             .filter(|class| !class.is_empty())

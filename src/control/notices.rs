@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::action::{Action, Notice};
 use crate::engine::event::ObjectRef;
-use crate::engine::{Decision, Engine, Eviction, GroupId, Millis};
+use crate::engine::{Cause, Decision, Engine, Eviction, GroupId, Millis};
 use crate::view::{GroupRow, Names, View, Why};
 
 /// One Event each, once in a group's life.
@@ -102,13 +102,15 @@ impl Notices {
             if self.first(&group.root, Kind::Preempted) {
                 let queue = names.queue(eviction.queue).name;
                 let noun = if pods == 1 { "pod" } else { "pods" };
-                let why = if eviction.queue == eviction.by_queue {
-                    format!("work of higher priority waits in queue {queue:?}")
-                } else {
-                    let by = names.queue(eviction.by_queue).name;
-                    format!(
-                        "queue {queue:?} uses more than it is entitled to and work of queue {by:?} waits for that"
-                    )
+                let why = match eviction.cause {
+                    Cause::Drain => format!("queue {queue:?}, or one above it, is drained"),
+                    Cause::Claim { queue: by, .. } if by == eviction.queue => {
+                        format!("work of higher priority waits in queue {queue:?}")
+                    }
+                    Cause::Claim { queue: by, .. } => format!(
+                        "queue {queue:?} uses more than it is entitled to and work of queue {:?} waits for that",
+                        names.queue(by).name
+                    ),
                 };
                 let message = format!("{pods} {noun} evicted: {why}");
                 actions.push(notice(&group.root, true, "Preempted", message));

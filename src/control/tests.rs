@@ -119,7 +119,15 @@ impl Bench {
         let maker = Maker::Owner(format!("owner-{}", group.0).into());
         self.name(Name::Pod(pod, address(&format!("pod-{id}"), pod.0), maker)).await;
         let cost = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
-        let config = PodConfig { group, cost, priority: 0, created, started: None, state };
+        let config = PodConfig {
+            group,
+            cost,
+            priority: 0,
+            created,
+            started: None,
+            never_preempts: false,
+            state,
+        };
         self.tell(Event::PodChanged(pod, config)).await;
     }
 
@@ -222,7 +230,15 @@ async fn what_is_evicted_is_asked_for_and_told_to_whom_it_concerns() {
     bench.job(2, 600).await;
     let cost = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
     let (group, created, state) = (GroupId(2), 600, PodState::Gated);
-    let urgent = PodConfig { group, cost, priority: 10, created, started: None, state };
+    let urgent = PodConfig {
+        group,
+        cost,
+        priority: 10,
+        created,
+        started: None,
+        never_preempts: false,
+        state,
+    };
     bench.tell(Event::PodChanged(Uid(1_002), urgent)).await;
     bench.lead().await;
     let (mut evicted, mut told) = (None, None);
@@ -399,6 +415,7 @@ async fn groups_of_one_root_and_of_a_root_without_namespace_each_have_a_row() {
             priority: 0,
             created: 1,
             started: None,
+            never_preempts: false,
             state,
         };
         bench.tell(Event::PodChanged(Uid(u128::from(id)), config)).await;

@@ -5,10 +5,11 @@
 
 mod prey;
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::amounts::{Amounts, Bounds, GROUPS, Need};
-use super::decide::{Decision, Eviction};
+use super::decide::{Cause, Decision, Eviction};
 use super::event::{Event, Preemption};
 use super::group::{Charge, ReleaseState, Turn};
 use super::model::{ClusterId, GroupId, Millis, PodId, PodState, QueueId, Reclaim};
@@ -25,6 +26,9 @@ const CLAIM_EVERY: Millis = 1_000;
 
 /// Claims that there may be at a time.
 const CLAIMS: usize = 1_000;
+
+/// Pods of drained queues that are evicted at a time.
+const DRAINED: usize = 64;
 
 /// How long work is let run where no queue says.
 const MIN_RUNTIME: Millis = 600_000;
@@ -76,15 +80,28 @@ impl Engine {
 
     /// Whether time alone may bring a claim.
     pub(super) fn claims_are_due(&self) -> bool {
-        self.may_claim() && !self.claims.is_rehearsed && self.tree.has_offers()
+        let may = self.may_claim() && !self.claims.is_rehearsed;
+        may && (self.tree.has_offers() || self.is_draining())
     }
 
-    /// Makes the claim that is next, or puts the next look off.
+    /// Whether anything runs in a queue that is drained.
+    fn is_draining(&self) -> bool {
+        self.queues
+            .iter()
+            .filter(|(_, queue)| queue.drain)
+            .any(|(&queue, _)| self.tree.of_queue(queue).is_some_and(|node| !node.usage.is_zero()))
+    }
+
+    /// Makes the claim that is next; when there is none, goes on with draining and puts the next
+    /// look off.
     pub(super) fn claim(&mut self, evictions: &mut Vec<Eviction>) {
-        match self.next_claim() {
-            Some((chosen, victims)) => self.make(chosen, &victims, evictions),
-            None => self.claims.at = self.now.saturating_add(CLAIM_EVERY),
+        if let Some((chosen, victims)) = self.next_claim() {
+            return self.make(chosen, &victims, evictions);
         }
+        if self.is_draining() {
+            self.drain(evictions);
+        }
+        self.claims.at = self.now.saturating_add(CLAIM_EVERY);
     }
 
     fn next_claim(&mut self) -> Option<(Chosen, BTreeSet<u32>)> {
@@ -119,7 +136,15 @@ impl Engine {
             need.into_iter().all(|(axis, one)| node.limit.admit_on(axis, &node.usage, one))
         });
         let chosen = Chosen { line: slot, class: first.class, place: first.first };
-        (!fits && runs_one_more).then_some(chosen)
+        (!fits && runs_one_more && self.may_take(&chosen)).then_some(chosen)
+    }
+
+    /// Whether every pod of an offer lets others be evicted for it.
+    fn may_take(&self, chosen: &Chosen) -> bool {
+        let Some(slot) = self.group_slots.get(&chosen.place.group) else { return false };
+        let kind = &self.classes.get(chosen.class).kind;
+        let turns = self.groups[slot].offered(kind, |turn| self.is_ready(turn));
+        turns.iter().all(|turn| !self.pods[turn.pod].never_preempts)
     }
 
     fn make(&mut self, chosen: Chosen, victims: &BTreeSet<u32>, evictions: &mut Vec<Eviction>) {
@@ -135,9 +160,9 @@ impl Engine {
             self.set_aside(slot, turn);
         }
         self.hold_key(line, begins, 1);
-        let by = (place.group, self.lines[line].queue);
+        let cause = Cause::Claim { by: place.group, queue: self.lines[line].queue };
         let mut evicted: Vec<Eviction> =
-            victims.iter().map(|&victim| self.evict(victim, by)).collect();
+            victims.iter().map(|&victim| self.evict(victim, cause)).collect();
         evicted.sort_unstable_by_key(|eviction| eviction.pod);
         evictions.append(&mut evicted);
         let pods = turns.iter().map(|turn| turn.pod).collect();
@@ -160,13 +185,49 @@ impl Engine {
         group.claimed += 1;
     }
 
-    fn evict(&mut self, slot: u32, (by, by_queue): (GroupId, QueueId)) -> Eviction {
+    fn evict(&mut self, slot: u32, cause: Cause) -> Eviction {
         let pod = &self.pods[slot];
         let (id, group) = (pod.id(), &self.groups[pod.group]);
         self.claims.evicting.insert(id);
         self.claims.leaving.insert(slot);
         let queue = self.lines.get(group.line).map(|line| line.queue).unwrap_or_default();
-        Eviction { pod: id, group: group.id, queue, by, by_queue }
+        Eviction { pod: id, group: group.id, queue, cause }
+    }
+
+    /// Evicts some of what runs in queues that are drained, or below.
+    fn drain(&mut self, evictions: &mut Vec<Eviction>) {
+        let mut pods: Vec<_> = self
+            .groups
+            .iter()
+            .filter(|(_, group)| group.charged > 0 && !group.config.non_preemptible)
+            .filter(|(_, group)| self.is_drained(group.line))
+            .flat_map(|(slot, _)| self.pods_of(slot))
+            .filter(|&pod| self.may_go(pod))
+            .map(|slot| {
+                let pod = &self.pods[slot];
+                ((pod.priority, Reverse(pod.since()), Reverse(pod.id())), slot)
+            })
+            .collect();
+        pods.sort_unstable();
+        pods.truncate(DRAINED);
+        evictions.extend(pods.into_iter().map(|(_, pod)| self.evict(pod, Cause::Drain)));
+    }
+
+    fn is_drained(&self, line: u32) -> bool {
+        let Some(line) = self.lines.get(line) else { return false };
+        let drains = |node: &Node| self.queues.get(&node.queue).is_some_and(|queue| queue.drain);
+        self.tree.path(line.queue).any(drains)
+    }
+
+    /// Whether a pod runs for certain and its eviction may be asked for.
+    fn may_go(&self, slot: u32) -> bool {
+        let pod = &self.pods[slot];
+        let is_open = matches!(pod.state, PodState::Released { .. } | PodState::Bound { .. });
+        let spared = || self.claims.spared.get(&pod.id()).copied();
+        is_open
+            && pod.charge.is_some()
+            && !self.claims.leaving.contains(&slot)
+            && (self.claims.spared.is_empty() || spared().is_none_or(|until| until <= self.now))
     }
 
     /// Gives up the claims that are not worth waiting for, and starts those whose room is

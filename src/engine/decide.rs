@@ -39,10 +39,22 @@ pub struct Eviction {
     pub group: GroupId,
     /// The queue that pays for it.
     pub queue: QueueId,
-    /// The group that waits for what it uses.
-    pub by: GroupId,
-    /// The queue of that group.
-    pub by_queue: QueueId,
+    /// Why.
+    pub cause: Cause,
+}
+
+/// Why a pod is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// A group waits for what it uses.
+    Claim {
+        /// That group.
+        by: GroupId,
+        /// Its queue.
+        queue: QueueId,
+    },
+    /// Its queue, or one above, is drained.
+    Drain,
 }
 
 /// What was decided in one round.

@@ -91,6 +91,8 @@ pub struct QueueConfig {
     pub order: Order,
     /// Nothing may start.
     pub hold: bool,
+    /// What runs is evicted, here and below.
+    pub drain: bool,
     /// Something written has no meaning: the queue stays closed.
     pub malformed: bool,
     /// Pods that may wait here and below before the backlog is full, at least 1.
@@ -165,6 +167,8 @@ pub struct PodConfig {
     pub created: Millis,
     /// When it was let go, as its record says.
     pub started: Option<Millis>,
+    /// Nothing is evicted for it: `spec.preemptionPolicy: Never`.
+    pub never_preempts: bool,
     /// Where it stands.
     pub state: PodState,
 }

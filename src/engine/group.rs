@@ -396,6 +396,7 @@ pub(super) struct Pod {
     /// When it was let go, or [`Self::UNKNOWN`].
     pub(super) started: Millis,
     pub(super) priority: i32,
+    pub(super) never_preempts: bool,
     pub(super) state: PodState,
     pub(super) release: ReleaseState,
     pub(super) charge: Option<Charge>,
@@ -425,6 +426,7 @@ impl Pod {
             created: 0,
             started: Self::UNKNOWN,
             priority: 0,
+            never_preempts: false,
             state: PodState::Dropped,
             release: ReleaseState::None,
             charge: None,

@@ -8,7 +8,7 @@ use std::ops::Deref;
 
 use serde::{Deserialize, Serialize};
 
-use super::decide::{Decided, Decision, Eviction};
+use super::decide::{Cause, Decided, Decision, Eviction};
 use super::event::Event;
 use super::model::Millis;
 use super::world::Engine;
@@ -46,12 +46,14 @@ impl Digest {
             self.add(&size.to_le_bytes());
             self.add(&[u8::from(first)]);
         }
-        for &Eviction { pod, group, queue, by, by_queue } in &decided.evicted {
+        for &Eviction { pod, group, queue, cause } in &decided.evicted {
             self.add(&pod.0.to_le_bytes());
             self.add(&group.0.to_le_bytes());
             self.add(&queue.0.to_le_bytes());
-            self.add(&by.0.to_le_bytes());
-            self.add(&by_queue.0.to_le_bytes());
+            if let Cause::Claim { by, queue } = cause {
+                self.add(&by.0.to_le_bytes());
+                self.add(&queue.0.to_le_bytes());
+            }
         }
     }
 

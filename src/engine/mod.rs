@@ -42,7 +42,7 @@ mod sim;
 #[cfg(test)]
 mod tests;
 
-pub use decide::{Decided, Decision, Eviction};
+pub use decide::{Cause, Decided, Decision, Eviction};
 pub use model::{
     Assignment, ClusterId, Forbidden, Gang, GroupId, Millis, NodeId, Order, PodId, PodState,
     QueueId, Reclaim, ResourceId, SingletonId, Uid, Vector, WithinQueue,

@@ -1,6 +1,7 @@
 //! Ids and amounts.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,9 +31,11 @@ id! {
     ResourceId(u16);
     /// The uid the apiserver gave an object, as its 128 bits.
     Uid(u128);
-    /// A singleton key, hashed; in one queue one group of it runs at a time.
-    SingletonId(u64);
 }
+
+/// A singleton key, hashed; in one queue one group of it runs at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SingletonId(pub NonZeroU64);
 
 /// A pod is its uid: one never comes back under another pod.
 pub type PodId = Uid;

@@ -102,7 +102,8 @@
 //!
 //! Once a second, when nothing is left in the first three bands and before anything is lent,
 //! the first offer of each line may **claim**: line by line, from the root down in the order of
-//! shares. One that fits has no need to, and one that a limit on `groups` refuses may not. A
+//! shares. One that fits has no need to; one that a limit on `groups` refuses may not, nor one
+//! of which a pod never preempts. A
 //! place on its path **owes** it when net usage and need are within the limit and within what
 //! the place is entitled to, which is nothing of what there is none of; where its queue reclaims only what is guaranteed, or the work is
 //! not preemptible, also within what is given, as in the second band. No place owes anything
@@ -134,6 +135,10 @@
 //!   gang does not need; then what has run for the shortest time, then the greater uid, both
 //!   of its newest pod.
 //!
+//! When nobody claims any more at that look, of what may be taken in queues that are **drained**,
+//! or below one, 64 pods are evicted: lowest priority first, then what runs for the shortest time,
+//! then the greater uid. It may be taken however short it has run, and from whatever node.
+//!
 //! An offer whose claim is short of nothing is charged from then on, as if it had been let go:
 //! the room it waits for is nobody else's. Its group offers nothing else. A claim whose line
 //! does not owe it and that takes nothing is not made. Before the first choice of each call,
@@ -147,7 +152,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{GroupConfig, NodeConfig, PodConfig, QueueConfig};
 use super::model::{ClusterId, GroupId, Millis, NodeId, PodId, QueueId, Vector};
-use super::{Decided, Decision, Eviction};
+use super::{Cause, Decided, Decision, Eviction};
 
 mod books;
 mod claims;
@@ -193,6 +198,9 @@ const CLAIM_EVERY: Millis = 1_000;
 
 /// Claims that there may be at a time.
 const CLAIMS: usize = 1_000;
+
+/// Pods of drained queues that are evicted at a time.
+const DRAINED: usize = 64;
 
 #[derive(Clone, Debug)]
 pub(super) struct Group {
@@ -250,9 +258,11 @@ impl Reference {
                     self.make(claim, &mut decided.evicted);
                     continue;
                 }
+                self.drain(&mut decided.evicted);
                 self.claims_at = self.now.saturating_add(CLAIM_EVERY);
+                continue;
             }
-            let Some(offer) = Round::new(self, &entitled).choose(&[Band::Borrowing]) else { break };
+            let Some(offer) = round.choose(&[Band::Borrowing]) else { break };
             self.commit(&offer, &mut decided.started);
         }
         decided
@@ -280,8 +290,8 @@ impl Reference {
             self.evicting.insert(pod);
             let group = self.pods[&pod].config.group;
             let queue = self.payer(group).unwrap();
-            let (by, by_queue) = (offer.group, offer.queue);
-            evictions.push(Eviction { pod, group, queue, by, by_queue });
+            let cause = Cause::Claim { by: offer.group, queue: offer.queue };
+            evictions.push(Eviction { pod, group, queue, cause });
         }
         self.claims.push(offer);
     }

@@ -8,6 +8,7 @@ use super::event::{
 use super::*;
 
 mod fairness;
+mod oracle;
 mod preemption;
 
 const CPU: ResourceId = ResourceId::CPU;
@@ -82,6 +83,7 @@ impl World {
             priority: 0,
             created,
             started: None,
+            never_preempts: false,
             state: PodState::Gated,
         };
         change(&mut config);
@@ -118,6 +120,7 @@ impl World {
             priority: pod.priority,
             created: pod.created,
             started: None,
+            never_preempts: false,
             state: pod.state,
         }
     }
@@ -823,6 +826,7 @@ fn populate(fleet: &Fleet, order: impl Iterator<Item = usize>) -> World {
             priority,
             created,
             started: None,
+            never_preempts: false,
             state: PodState::Gated,
         };
         world.apply(Event::PodChanged(Uid(u128::try_from(index).unwrap()), config));

@@ -299,6 +299,7 @@ impl Engine {
         let before = std::mem::replace(&mut pod.shape, shape);
         (pod.created, pod.priority, pod.state) = (config.created, config.priority, config.state);
         pod.started = config.started.unwrap_or(pod.started);
+        pod.never_preempts = config.never_preempts;
         if !matches!(pod.state, PodState::Gated | PodState::Dropped) {
             pod.release = ReleaseState::Done;
         }

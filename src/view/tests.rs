@@ -65,7 +65,7 @@ fn every_reason_is_a_sentence_with_its_numbers_and_says_what_would_end_it() {
     NamespaceNotAllowed: queue "research" may not be used from this namespace (spec.namespaces) | name a queue that is open to it, or ask whoever owns the queue
     PriorityClassNotAllowed: queue "research" does not list its priority class (spec.priorityClasses) | name a queue that is open to it, or ask whoever owns the queue
     QueueInvalid: queue "research" has an unknown parent, is in a cycle of parents or has something in it that cannot be read | see the conditions of queue "research" and of those above it
-    QueueStopped: queue "research" is stopped (spec.stop: Hold) | -
+    QueueStopped: queue "research" is stopped (spec.stop) | -
     WaitingForMembers: 2 of the 3 pods that must start together have arrived | starts when its other pods are created; tidegate.dev/min-count says how many
     Settling: all its pods must start together and some may still arrive | -
     LargerThanQueue: larger than queue "research": needs 4500m cpu, the most is 4000m | ask less, or raise the limit of queue "research" by 500m cpu
@@ -121,6 +121,7 @@ fn world() -> (Engine, Names) {
             priority: 7,
             created,
             started: None,
+            never_preempts: false,
             state: PodState::Gated,
         };
         events.push(Event::PodChanged(Uid(id), pod));
@@ -182,8 +183,15 @@ fn a_gang_that_is_larger_than_a_backlog_on_its_path_is_told_that_it_never_gets_w
     };
     let (group, state) = (Event::GroupChanged(GroupId(2), group), PodState::Gated);
     let cost = [(ResourceId::PODS, 1)].into_iter().collect();
-    let pod =
-        PodConfig { group: GroupId(2), cost, priority: 0, created: 7_000, started: None, state };
+    let pod = PodConfig {
+        group: GroupId(2),
+        cost,
+        priority: 0,
+        created: 7_000,
+        started: None,
+        never_preempts: false,
+        state,
+    };
     let pod = Event::PodChanged(Uid(20), pod);
     for event in [queue(None, above), queue(Some(top), own), group, pod] {
         engine.apply(9_000, event);
@@ -219,8 +227,15 @@ fn what_holds_a_pod_that_was_let_go_is_told_gates_of_others_first() {
     assert_eq!(held(&engine, &names).as_deref(), Some(said));
     let cost: Vector = [(ResourceId::PODS, 1)].into_iter().collect();
     let state = PodState::Released { held: true };
-    let pod =
-        PodConfig { group: GroupId(1), cost, priority: 7, created: 6_000, started: None, state };
+    let pod = PodConfig {
+        group: GroupId(1),
+        cost,
+        priority: 7,
+        created: 6_000,
+        started: None,
+        never_preempts: false,
+        state,
+    };
     engine.apply(9_000, Event::PodChanged(Uid(11), pod));
     names.learn(Name::Hindrance(Uid(11), Some("held by example.com/a".into())));
     let gated = "OtherGate: pod pod-11 (and 1 more without a node): held by example.com/a";
@@ -269,6 +284,7 @@ fn what_groups_that_wait_for_the_same_are_told_is_kept_once() {
         priority: 7,
         created,
         started: None,
+        never_preempts: false,
         state,
     };
     engine.apply(9_000, Event::PodChanged(Uid(20), pod(7_000, PodState::Gated)));

@@ -156,7 +156,7 @@ impl Names {
                 self.queue_name(*queue)
             ),
             Reason::QueueStopped(queue) => {
-                format!("queue {:?} is stopped (spec.stop: Hold)", self.queue_name(*queue))
+                format!("queue {:?} is stopped (spec.stop)", self.queue_name(*queue))
             }
             Reason::WaitingForMembers { have, need } => {
                 format!("{have} of the {need} pods that must start together have arrived")

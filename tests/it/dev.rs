@@ -79,6 +79,7 @@ fn help_and_lists_of_names_need_no_toolchain_and_build_nothing() -> Result<()> {
         (&["cluster", "up", "--help"], "--nodes N"),
         (&["image", "--help"], "NAME:TAG"),
         (&["upgrade", "--help"], "[REV]"),
+        (&["oracle", "--help"], "--write"),
         (&["cluster", "down"], ""),
     ] {
         let told = machine.told(args)?;

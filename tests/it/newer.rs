@@ -55,13 +55,13 @@ async fn queues_with_fields_and_words_of_a_later_version_hide_no_others() -> Res
     let lab = Lab::on(&tidegate, "newer", json!({})).await?;
     let newer = json!([
         {"op": "add", "path": format!("{SPEC}/colour"), "value": {"type": "string"}},
-        {"op": "add", "path": format!("{SPEC}/stop/enum/-"), "value": "HoldAndDrain"},
+        {"op": "add", "path": format!("{SPEC}/stop/enum/-"), "value": "Explode"},
     ]);
-    let probe = json!({"colour": "blue", "stop": "HoldAndDrain"});
+    let probe = json!({"colour": "blue", "stop": "Explode"});
     change_kind(&lab, newer, &probe, true).await?;
 
     lab.create(queue("newer-colour", &json!({"colour": "blue", "limit": {"cpu": "1"}}))).await?;
-    lab.create(queue("newer-stop", &json!({"stop": "HoldAndDrain"}))).await?;
+    lab.create(queue("newer-stop", &json!({"stop": "Explode"}))).await?;
     // What it can read of them counts, and it follows what comes after them.
     is_known(&lab, "newer-colour", "newer-below-colour").await?;
     is_known(&lab, "newer-stop", "newer-below-stop").await?;
@@ -79,7 +79,7 @@ async fn queues_with_fields_and_words_of_a_later_version_hide_no_others() -> Res
     unknown.pod("shut", "1").await?;
     unknown.why_says("pod/shut", "something in it that cannot be read").await?;
     let log = tidegate.controller_log()?;
-    ensure!(log.contains("queue_unreadable") && log.contains("HoldAndDrain"), "{log}");
+    ensure!(log.contains("queue_unreadable") && log.contains("Explode"), "{log}");
     let shown = tidegate.cli(&["queues"]).await?;
     ensure!(shown.code == 0 && shown.stdout.contains("newer-stop"), "{shown:?}");
     // Nobody needs a later program to mend or delete them.

@@ -116,6 +116,26 @@ async fn what_a_budget_guards_stays_and_the_room_is_kept_until_it_may_go() -> Re
     Ok(())
 }
 
+#[tokio::test]
+async fn a_queue_that_is_drained_is_emptied_and_its_work_waits() -> Result<()> {
+    let lab = Lab::new("drained", json!({})).await?;
+    lab.create(deployment("web", 3, "10m")).await?;
+    open(&lab, 3).await?;
+    lab.create(labelled("stays", "tidegate.dev/preemptible", "true")).await?;
+    lab.released_at_least("stays").await?;
+    lab.set_queue("drained", json!({"stop": "HoldAndDrain"})).await?;
+    wait::until("all wait again", wait::SOON, async || {
+        let pods = lab.pods().await?;
+        ensure!(pods.len() == 3 && pods.iter().all(is_gated), "{} pods", pods.len());
+        Ok(true)
+    })
+    .await?;
+    ensure!(evictions(&lab)?.len() == 4, "{:?}", evictions(&lab)?);
+    lab.why_says("deployment/web", "is stopped").await?;
+    lab.set_queue("drained", json!({"stop": "None"})).await?;
+    open(&lab, 3).await
+}
+
 fn labelled(name: &str, key: &str, value: &str) -> Value {
     let mut pod = bare_pod(name, "100m");
     pod["metadata"]["labels"] = json!({key: value});
@@ -130,17 +150,25 @@ async fn a_higher_priority_takes_from_a_lower_where_the_queue_wants_that() -> Re
     lab.create(json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
         "metadata": {"name": "priority-high"}, "value": 1000}))
         .await?;
-    lab.create(labelled("pinned", "tidegate.dev/preemptible", "true")).await?;
-    lab.released(&["pinned"]).await?;
+    lab.create(json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+        "metadata": {"name": "priority-polite"}, "value": 900, "preemptionPolicy": "Never"}))
+        .await?;
+    lab.create(labelled("early", "tidegate.dev/preemptible", "true")).await?;
+    lab.released(&["early"]).await?;
     lab.pod("later", "100m").await?;
-    lab.released(&["later", "pinned"]).await?;
+    lab.released(&["later", "early"]).await?;
+    let mut polite = bare_pod("polite", "100m");
+    polite["spec"]["priorityClassName"] = json!("priority-polite");
+    lab.create(polite).await?;
+    lab.why_says("pod/polite", "limit of queue").await?;
     let mut high = bare_pod("high", "100m");
     high["spec"]["priorityClassName"] = json!("priority-high");
     lab.create(high).await?;
     lab.released_at_least("high").await?;
     let evicted: Vec<String> = evictions(&lab)?.into_iter().map(|write| write.name).collect();
     ensure!(evicted == ["later"], "{evicted:?}");
-    Ok(())
+    lab.delete_pod("early").await?;
+    lab.released_at_least("polite").await
 }
 
 #[tokio::test]

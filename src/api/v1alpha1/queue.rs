@@ -206,6 +206,8 @@ pub enum Stop {
     None,
     /// It may not; what runs goes on.
     Hold,
+    /// It may not, and what runs is evicted, but for work that may not be.
+    HoldAndDrain,
 }
 
 /// Selects namespaces by their labels, as everywhere in Kubernetes.

@@ -146,7 +146,7 @@ fn queue_list() -> Value {
         "metadata": {"name": "new"}, "spec": {}});
     json!({"apiVersion": "tidegate.dev/v1alpha1", "kind": "QueueList", "metadata": {}, "items": [
         queue("a", json!("org"), "True", "work may start"),
-        queue("b", json!("org"), "False", "queue \"b\" is stopped (spec.stop: Hold)"),
+        queue("b", json!("org"), "False", "queue \"b\" is stopped (spec.stop)"),
         new,
         queue("one", json!("two"), "False", "a cycle of parents"),
         queue("org", json!(null), "True", "work may start"),
@@ -396,7 +396,7 @@ async fn queues_are_a_tree_with_their_problems_below() {
     one     2        3         7         43.7%    cpu 7, pods 7   False     90s
       two   2        3         7         43.7%    cpu 7, pods 7   False     90s
 
-    b: queue "b" is stopped (spec.stop: Hold)
+    b: queue "b" is stopped (spec.stop)
     one: a cycle of parents
     two: a cycle of parents
     "#);

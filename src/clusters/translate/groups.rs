@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::engine::event::{Address, GroupConfig, GroupName, ObjectRef, Origin};
@@ -147,7 +148,7 @@ impl Group {
     pub fn singleton(&self) -> Option<SingletonId> {
         let mut hasher = DefaultHasher::new();
         self.singletons.as_ref()?.last()?.hash(&mut hasher);
-        Some(SingletonId(hasher.finish()))
+        Some(SingletonId(NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)))
     }
 
     fn shown(&self) -> impl Iterator<Item = &Placement> {

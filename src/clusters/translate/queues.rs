@@ -42,6 +42,7 @@ impl Queues {
             limit: resources.vector(&facts.limit, out),
             order: facts.order,
             hold: facts.hold,
+            drain: facts.drain,
             malformed: facts.malformed.is_some(),
             max_pending: facts.max_pending,
             max_running: facts.max_running,

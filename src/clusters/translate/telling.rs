@@ -136,6 +136,7 @@ impl Translator {
             priority: record.facts.priority,
             created: record.facts.created,
             started: record.facts.released.as_deref().and_then(started),
+            never_preempts: record.facts.never_preempts,
             state: told.state,
         };
         if pod.told.is_none() {

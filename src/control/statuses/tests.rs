@@ -59,7 +59,15 @@ impl World {
             };
             self.names.learn(Name::Pod(id, address, maker.clone()));
             let (cost, state) = (Vector::default(), PodState::Gated);
-            let config = PodConfig { group, cost, priority: 0, created: 1, started: None, state };
+            let config = PodConfig {
+                group,
+                cost,
+                priority: 0,
+                created: 1,
+                started: None,
+                never_preempts: false,
+                state,
+            };
             self.engine.apply(0, Event::PodChanged(id, config));
             id
         };

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::amounts::{Amounts, Axis, GROUPS, Need};
 use super::super::group::Pod;
 use super::super::line::halves;
-use super::super::model::{Gang, GroupId, Millis, PodState, Reclaim, WithinQueue};
+use super::super::model::{Gang, GroupId, Millis, Reclaim, WithinQueue};
 use super::super::share;
 use super::super::tree::{Chosen, Node, ROOT};
 use super::super::world::Engine;
@@ -242,13 +242,9 @@ impl<'a> Taking<'a> {
 
     fn may_take(&self, slot: u32, until: Millis) -> bool {
         let pod = &self.engine.pods[slot];
-        let is_open = matches!(pod.state, PodState::Released { .. } | PodState::Bound { .. });
-        let spared = &self.engine.claims.spared;
-        is_open
+        self.engine.may_go(slot)
             && pod.charge.is_some_and(|charge| charge.takes_capacity)
             && pod.since() <= until
-            && (spared.is_empty()
-                || spared.get(&pod.id()).is_none_or(|&until| until <= self.engine.now))
     }
 
     fn take(&mut self, prey: Prey) {
@@ -296,7 +292,7 @@ impl Engine {
 
 impl Pod {
     /// Since when it runs: since it was let go, else since it was made.
-    fn since(&self) -> Millis {
+    pub(super) fn since(&self) -> Millis {
         if self.started == Self::UNKNOWN { self.created } else { self.started }
     }
 }

@@ -3,15 +3,15 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::super::Decision;
 use super::super::event::Event;
 use super::super::model::{
     Gang, GroupId, Millis, PodId, PodState, QueueId, Reclaim, ResourceId, Uid, Vector, WithinQueue,
 };
+use super::super::{Cause, Decision, Eviction};
 use super::books::Books;
 use super::offers::Offer;
 use super::round::Round;
-use super::{CLAIMS, Pod, Reference, Release, Spot};
+use super::{CLAIMS, DRAINED, Pod, Reference, Release, Spot};
 
 /// How long work is let run where no queue says.
 const MIN_RUNTIME: Millis = 600_000;
@@ -76,7 +76,11 @@ impl<'a> Taking<'a> {
     }
 
     fn victims(mut self) -> Option<BTreeSet<PodId>> {
-        if self.round.fits(self.offer) || !self.may_run_one_more() {
+        let polite = |id: &PodId| self.of.pods[id].config.never_preempts;
+        if self.round.fits(self.offer)
+            || !self.may_run_one_more()
+            || self.offer.pods.iter().any(polite)
+        {
             return None;
         }
         let end = self.path.iter().copied().find(|&spot| !self.owes(spot));
@@ -221,13 +225,10 @@ impl<'a> Taking<'a> {
 
     fn may_take(&self, id: PodId) -> bool {
         let pod = &self.of.pods[&id];
-        let is_open =
-            matches!(pod.config.state, PodState::Released { .. } | PodState::Bound { .. });
         let least = self.of.min_runtime(pod.config.group);
-        is_open
+        self.of.may_go(id)
             && self.of.takes_capacity(pod)
             && pod.since().saturating_add(least) <= self.of.now
-            && self.of.spared.get(&id).is_none_or(|&until| until <= self.of.now)
     }
 
     fn spare(&mut self) {
@@ -256,6 +257,37 @@ impl<'a> Taking<'a> {
 }
 
 impl Reference {
+    /// Whether a pod runs for certain and its eviction may be asked for.
+    fn may_go(&self, id: PodId) -> bool {
+        let state = self.pods[&id].config.state;
+        matches!(state, PodState::Released { .. } | PodState::Bound { .. })
+            && self.is_charged(&self.pods[&id])
+            && !self.is_leaving(&id)
+            && self.spared.get(&id).is_none_or(|&until| until <= self.now)
+    }
+
+    /// Evicts some of what runs in queues that are drained, or below.
+    pub(super) fn drain(&mut self, evictions: &mut Vec<Eviction>) {
+        let may = |(id, pod): &(&PodId, &Pod)| {
+            let group = pod.config.group;
+            let path = self.payer(group).and_then(|queue| self.path(queue)).unwrap_or_default();
+            path.iter().any(|queue| self.queues[queue].drain)
+                && !self.groups[&group].config.non_preemptible
+                && self.may_go(**id)
+        };
+        let order =
+            |(&id, pod): (&PodId, &Pod)| (pod.config.priority, Reverse(pod.since()), Reverse(id));
+        let mut pods: Vec<_> = self.pods.iter().filter(may).map(order).collect();
+        pods.sort_unstable();
+        pods.truncate(DRAINED);
+        for (.., Reverse(pod)) in pods {
+            self.evicting.insert(pod);
+            let group = self.pods[&pod].config.group;
+            let queue = self.payer(group).unwrap();
+            evictions.push(Eviction { pod, group, queue, cause: Cause::Drain });
+        }
+    }
+
     /// Gives up the claims that are not worth waiting for, and starts those whose room is there.
     pub(super) fn keep_claims(&mut self, decisions: &mut Vec<Decision>) {
         for at in (0..self.claims.len()).rev() {

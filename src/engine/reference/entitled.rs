@@ -12,7 +12,7 @@ fn grain(most: i128) -> i128 {
 
 impl Reference {
     /// What every place is entitled to, of each resource that there is.
-    pub(super) fn entitled(&self) -> Amounts {
+    pub(in super::super) fn entitled(&self) -> Amounts {
         let books = self.books();
         let demand = self.demand(&books);
         let mut entitled = Amounts::new();

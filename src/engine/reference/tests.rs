@@ -1,5 +1,7 @@
 //! The rule, a case for each clause.
 
+use std::num::NonZeroU64;
+
 use proptest::prelude::*;
 
 use super::super::event::{
@@ -77,8 +79,15 @@ impl World {
         self.next += 1;
         let id = Uid(u128::from(self.next));
         let (cost, created) = (cost(1), i64::from(self.next));
-        let mut config =
-            PodConfig { group, cost, priority: 0, created, started: None, state: PodState::Gated };
+        let mut config = PodConfig {
+            group,
+            cost,
+            priority: 0,
+            created,
+            started: None,
+            never_preempts: false,
+            state: PodState::Gated,
+        };
         change(&mut config);
         self.tell(Event::PodChanged(id, config));
         id
@@ -472,7 +481,8 @@ fn of_one_singleton_key_one_group_runs_in_a_queue_and_queues_below_are_others() 
     let child = world.queue(2, below(queue));
     let mut pods = Vec::new();
     for (queue, key) in [(queue, 1), (queue, 1), (queue, 2), (child, 1)] {
-        let group = world.group(queue, |group| group.singleton = Some(SingletonId(key)));
+        let group =
+            world.group(queue, |group| group.singleton = NonZeroU64::new(key).map(SingletonId));
         pods.push([world.pod(group, |_| {}), world.pod(group, |_| {})]);
     }
     let mut decided = world.decide();

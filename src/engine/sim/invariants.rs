@@ -8,7 +8,7 @@ use super::super::model::{
     WithinQueue,
 };
 use super::super::reference::{Pod, Reference, Spot};
-use super::super::{Decided, Decision, Engine, Eviction};
+use super::super::{Cause, Decided, Decision, Engine, Eviction};
 use super::{Log, Step, is_promised};
 
 /// Tells the reference a log and panics when a decision breaks a promise.
@@ -157,14 +157,19 @@ fn is_due(before: &Reference, after: &Reference, evictions: &[Eviction]) {
         assert!(pod.has_started() && before.is_charged(pod), "nothing to take: {eviction:?}");
         assert!(!before.is_leaving(&eviction.pod), "taken twice: {eviction:?}");
         assert!(!group.non_preemptible, "not preemptible: {eviction:?}");
+        assert_eq!(pod.config.group, eviction.group);
+        let Cause::Claim { by, queue } = eviction.cause else {
+            let path = before.path(eviction.queue).unwrap();
+            assert!(path.iter().any(|queue| before.queues[queue].drain), "{eviction:?}");
+            continue;
+        };
         let least = before.min_runtime(eviction.group);
         assert!(pod.since() + least <= before.now, "taken too early: {eviction:?}");
-        assert_eq!(pod.config.group, eviction.group);
-        assert_ne!(eviction.group, eviction.by);
-        let taker = before.queues[&eviction.by_queue].preemption;
-        if eviction.queue == eviction.by_queue {
+        assert_ne!(eviction.group, by);
+        let taker = before.queues[&queue].preemption;
+        if eviction.queue == queue {
             assert_eq!(taker.within_queue, WithinQueue::LowerPriority, "{eviction:?}");
-            let first = before.waiting(eviction.by)[0].0.0;
+            let first = before.waiting(by)[0].0.0;
             assert!(pod.config.priority < first, "not of lower priority: {eviction:?}");
         } else {
             assert_ne!(taker.reclaim, Reclaim::Never, "{eviction:?}");

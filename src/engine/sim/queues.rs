@@ -1,5 +1,7 @@
 //! What is configured in a random world: queues, nodes, groups and what pods cost.
 
+use std::num::NonZeroU64;
+
 use super::super::event::{GroupConfig, MaxRunning, NodeConfig, Preemption, QueueConfig};
 use super::super::model::{
     Assignment, ClusterId, Forbidden, Gang, Millis, Order, QueueId, Reclaim, ResourceId,
@@ -148,13 +150,15 @@ impl Shape {
             let least = u32::from(!random.one_in(8));
             (random.below(8) < dense).then(|| u64::from(random.within(least, most)))
         };
+        let hold = random.one_in(if self.odd { 10 } else { 40 });
         QueueConfig {
             parent: self.parent(random, id),
             weight: if self.odd && random.one_in(30) { 0 } else { random.within(1, 4) },
             guaranteed: self.listed(random, given, self.most[1]),
             limit: self.listed(random, limited, 12),
             order: if random.one_in(3) { Order::Strict } else { Order::BestEffort },
-            hold: random.one_in(if self.odd { 10 } else { 40 }),
+            hold,
+            drain: hold && random.one_in(2),
             malformed: self.odd && random.one_in(40),
             max_pending: random.one_in(4).then(|| u64::from(random.within(1, 5))),
             max_running: MaxRunning { groups: running(random, 3), pods: running(random, 7) },
@@ -227,7 +231,9 @@ impl Shape {
                 _ => Assignment::Queue(queue),
             },
             gang,
-            singleton: random.one_in(6).then(|| SingletonId(u64::from(random.within(1, 2)))),
+            singleton: random
+                .one_in(6)
+                .then(|| SingletonId(NonZeroU64::MIN.saturating_add(random.below(2).into()))),
             non_preemptible: random.one_in(8),
         }
     }

@@ -150,10 +150,11 @@ impl Script {
             let state = if self.random.one_in(10) { self.state() } else { PodState::Gated };
             let created = Millis::from(self.random.within(1, 6));
             let priority = i32::from(self.random.one_in(5)) - i32::from(self.random.one_in(8));
+            let never_preempts = self.random.one_in(6);
             let started = self.random.one_in(3).then(|| Millis::from(self.random.below(5)) * 500);
             self.tell(Event::PodChanged(
                 id,
-                PodConfig { group, cost, priority, created, started, state },
+                PodConfig { group, cost, priority, created, started, never_preempts, state },
             ));
         }
     }
@@ -167,7 +168,15 @@ impl Script {
         for id in 1..=self.random.within(1, 4) {
             let cost = self.shape.cost(&mut self.random);
             let state = PodState::Released { held: false };
-            let config = PodConfig { group, cost, priority: 0, created: 1, started: None, state };
+            let config = PodConfig {
+                group,
+                cost,
+                priority: 0,
+                created: 1,
+                started: None,
+                never_preempts: false,
+                state,
+            };
             self.tell(Event::PodChanged(Uid(u128::from(id)), config));
         }
     }

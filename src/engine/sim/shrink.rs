@@ -92,7 +92,8 @@ fn simpler_queues(config: &QueueConfig) -> Vec<QueueConfig> {
         .chain([
             with(|queue| queue.weight = 1),
             with(|queue| queue.order = Order::BestEffort),
-            with(|queue| (queue.hold, queue.malformed) = (false, false)),
+            with(|queue| queue.drain = false),
+            with(|queue| (queue.hold, queue.drain, queue.malformed) = (false, false, false)),
             with(|queue| queue.max_pending = None),
             with(|queue| queue.max_running = MaxRunning::default()),
             with(|queue| queue.parent = None),

@@ -201,6 +201,47 @@ fn within_a_queue_a_higher_priority_takes_from_a_lower_where_that_is_wanted() {
 }
 
 #[test]
+fn who_never_preempts_goes_first_and_has_nobody_evicted() {
+    let mut world = cluster(1);
+    let queue = queue(&mut world, 1, |queue| {
+        queue.preemption.within_queue = WithinQueue::LowerPriority;
+    });
+    let low = run(&mut world, queue, 1, 1);
+    world.single(queue, |_| {});
+    let polite = world.single(queue, |pod| (pod.priority, pod.never_preempts) = (1000, true));
+    assert_eq!(later(&mut world, SECOND), (vec![], vec![]));
+    world.see(low[0], PodState::Ended);
+    assert_eq!(later(&mut world, 0), (vec![polite], vec![]));
+    world.single(queue, |pod| pod.priority = 2000);
+    assert_eq!(later(&mut world, MINUTE), (vec![], vec![polite]));
+}
+
+#[test]
+fn a_queue_that_is_drained_is_emptied_in_order_but_for_what_may_not_be_evicted() {
+    let mut world = cluster(100);
+    let above = queue(&mut world, 1, |_| {});
+    let below = queue(&mut world, 2, |queue| queue.parent = Some(above));
+    let pods = run(&mut world, below, 70, 1);
+    let group = world.group(1, Assignment::Queue(below), Gang::Units);
+    let slot = world.engine.group_slots.get(&group).unwrap();
+    let config = GroupConfig { non_preemptible: true, ..world.engine.groups[slot].config.clone() };
+    world.apply(Event::GroupChanged(group, config));
+    world.pod(group, |pod| pod.state = PodState::Released { held: false });
+    let waits = wait(&mut world, below, 1, 1);
+    queue(&mut world, 1, |queue| (queue.hold, queue.drain) = (true, true));
+    let evicted = |world: &mut World| {
+        let (started, mut evicted) = later(world, SECOND);
+        assert_eq!(started, []);
+        evicted.reverse();
+        evicted
+    };
+    assert_eq!(evicted(&mut world), pods[6..], "what started last goes first, so many at a time");
+    assert_eq!(evicted(&mut world), pods[..6]);
+    assert_eq!(evicted(&mut world), []);
+    assert_eq!(world.code(waits[0]), "QueueStopped");
+}
+
+#[test]
 fn an_eviction_that_is_refused_gives_the_claim_up_until_it_may_be_tried_again() {
     let mut world = cluster(2);
     let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(2));

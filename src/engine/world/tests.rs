@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use std::num::NonZeroU64;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -53,10 +55,10 @@ fn step() -> impl Strategy<Value = Option<Event>> {
             let queue = QueueConfig { parent, limit, max_pending, ..QueueConfig::default() };
             Event::QueueChanged(QueueId(id), QueueConfig { weight: 1, ..queue })
         });
-    let group = (1u64..4, assignment(), 0u32..4, prop::option::of(0u64..2)).prop_map(
+    let group = (1u64..4, assignment(), 0u32..4, prop::option::of(1u64..3)).prop_map(
         |(id, queue, gang, singleton)| {
             let gang = if gang == 0 { Gang::Units } else { Gang::AtLeast(gang) };
-            let singleton = singleton.map(SingletonId);
+            let singleton = singleton.and_then(NonZeroU64::new).map(SingletonId);
             let (root, cluster) = (Uid(u128::from(id)), HERE);
             let config =
                 GroupConfig { cluster, root, queue, gang, singleton, non_preemptible: false };
@@ -68,7 +70,15 @@ fn step() -> impl Strategy<Value = Option<Event>> {
             let group = GroupId(group);
             Event::PodChanged(
                 id,
-                PodConfig { group, cost: amount(cpu), priority: 0, created, started: None, state },
+                PodConfig {
+                    group,
+                    cost: amount(cpu),
+                    priority: 0,
+                    created,
+                    started: None,
+                    never_preempts: false,
+                    state,
+                },
             )
         },
     );

@@ -333,7 +333,7 @@ fn a_queue_is_closed_to_priority_classes_that_it_does_not_list() {
 #[case::negative(json!({"limit": {"cpu": "-1"}}))]
 #[case::no_quantity(json!({"guaranteed": {"cpu": "much"}}))]
 #[case::no_number(json!({"limit": {"cpu": true}}))]
-#[case::unknown_word(json!({"stop": "HoldAndDrain"}))]
+#[case::unknown_word(json!({"stop": "Explode"}))]
 fn a_queue_that_cannot_be_understood_is_malformed_and_not_empty(#[case] spec: serde_json::Value) {
     let mut bench = Bench::new();
     bench.see(seen_queue(&queue("q").set("/spec", spec)));

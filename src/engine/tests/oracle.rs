@@ -1,0 +1,128 @@
+//! What queues are entitled to, and what they get, beside answers that were worked out by others:
+//! `./dev oracle` makes them by linear programming and exact fractions.
+
+use serde::Deserialize;
+
+use super::super::reference::{Reference, Spot};
+use super::*;
+
+#[derive(Deserialize)]
+struct Case {
+    capacity: i128,
+    queues: Vec<Answer>,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    parent: Option<u32>,
+    weight: u32,
+    guaranteed: Option<i128>,
+    limit: Option<i128>,
+    /// What the queue's own groups ask, in pods of one unit.
+    demand: u32,
+    entitled: i128,
+}
+
+fn cases() -> Vec<Case> {
+    serde_json::from_str(include_str!("../../../tests/oracle/entitlements.json")).unwrap()
+}
+
+/// Everything that is told of a case: all of it waits.
+fn events(case: &Case) -> Vec<Event> {
+    let mut events = vec![Event::Synced(HERE)];
+    let allocatable = [(CPU, case.capacity), (PODS, 1_000_000)].into_iter().collect();
+    let config = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+    events.push(Event::NodeChanged(NodeId(1), config));
+    for (index, queue) in (0..).zip(&case.queues) {
+        let amount = |units: Option<i128>| units.map_or_else(Vector::default, cpu);
+        let config = QueueConfig {
+            parent: queue.parent.map(QueueId),
+            weight: queue.weight,
+            guaranteed: amount(queue.guaranteed),
+            limit: amount(queue.limit),
+            ..QueueConfig::default()
+        };
+        events.push(Event::QueueChanged(QueueId(index), config));
+    }
+    for (index, queue) in (0..).zip(&case.queues) {
+        let group = GroupConfig {
+            cluster: HERE,
+            root: Uid(u128::from(index)),
+            queue: Assignment::Queue(QueueId(index)),
+            gang: Gang::Units,
+            singleton: None,
+            non_preemptible: false,
+        };
+        let id = GroupId(u64::from(index));
+        events.push(Event::GroupChanged(id, group));
+        for number in 0..queue.demand {
+            let config = PodConfig {
+                group: id,
+                cost: cost(1),
+                priority: 0,
+                created: i64::from(number),
+                started: None,
+                never_preempts: false,
+                state: PodState::Gated,
+            };
+            events.push(Event::PodChanged(pod(index, number), config));
+        }
+    }
+    events
+}
+
+fn pod(queue: u32, number: u32) -> PodId {
+    Uid(u128::from(queue) << 32 | u128::from(number))
+}
+
+#[test]
+fn everybody_is_entitled_to_what_linear_programming_says() {
+    for (number, case) in cases().iter().enumerate() {
+        let (mut engine, mut reference) = (Engine::default(), Reference::default());
+        for event in events(case) {
+            engine.apply(0, event.clone());
+            reference.apply(0, event);
+        }
+        engine.entitle();
+        let (queues, plain) = (engine.queues(), reference.entitled());
+        for (index, queue) in (0..).zip(&case.queues) {
+            let id = QueueId(index);
+            let found = queues.iter().find(|found| found.id == id).unwrap();
+            let plain = &plain[&Spot::Queue(id)];
+            assert_eq!(
+                (found.entitled.get(CPU), plain.get(CPU)),
+                (queue.entitled, queue.entitled),
+                "case {number}, queue {index}"
+            );
+        }
+    }
+}
+
+/// Without queues below queues, and without more guarantees than there is, what everybody gets
+/// in pods of one is what it is entitled to, within a pod; and nothing is left that is asked for.
+#[test]
+fn in_pods_of_one_everybody_gets_what_it_is_entitled_to_within_one() {
+    let mut judged = 0;
+    for (number, case) in cases().iter().enumerate() {
+        let given: i128 = case.queues.iter().filter_map(|queue| queue.guaranteed).sum();
+        if case.queues.iter().any(|queue| queue.parent.is_some()) || given > case.capacity {
+            continue;
+        }
+        judged += 1;
+        let mut engine = Engine::default();
+        for event in events(case) {
+            engine.apply(0, event);
+        }
+        let started = engine.decide(usize::MAX).started.len();
+        let usable =
+            |queue: &Answer| i128::from(queue.demand).min(queue.limit.unwrap_or(i128::MAX));
+        let most: i128 = case.queues.iter().map(usable).sum();
+        assert_eq!(i128::try_from(started).unwrap(), most.min(case.capacity), "case {number}");
+        for (found, queue) in engine.queues().iter().zip(&case.queues) {
+            let used = found.usage.get(CPU);
+            let off = (used - queue.entitled).abs();
+            assert!(off <= 1, "case {number}, {:?}: {used} of {}", found.id, queue.entitled);
+        }
+    }
+    assert!(judged > 10, "{judged} are simple enough");
+}
