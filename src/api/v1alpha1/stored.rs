@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::word(json!({"stop": "Explode", "parent": "up"}), "spec.stop: unknown variant `HoldAndDrain`")]
+    #[case::word(json!({"stop": "Explode", "parent": "up"}), "spec.stop: unknown variant `Explode`")]
     #[case::shape(json!({"limit": {"cpu": ["1"]}, "parent": "up"}), "spec.limit: ")]
     #[case::number(json!({"weight": "heavy", "parent": "up"}), "spec.weight: ")]
     #[case::null(json!({"weight": null, "parent": "up"}), "spec.weight: ")]
