@@ -28,8 +28,8 @@
 //! * **limit**: what the queue lists. `maxRunning` is a limit on `pods` and on `groups`.
 //! * **given**, by resource: the queue's guarantee; where it lists none, the sum of what the
 //!   queues directly below are given. Its line is given what those leave of it.
-//! * **demand**: usage, and the cost of all that waits in the queue and below it in queues
-//!   that are not stopped.
+//! * **demand**: of a line, its usage and, unless its queue is stopped, the cost of all that
+//!   waits there; of a queue, the sum of its children's, each as far as its limit lets it.
 //! * **entitled**: for each resource that there is, the capacity less what is stray is shared
 //!   out from the root down. At each place what it is entitled to is split among its children
 //!   as water fills vessels of different width: each gets level × weight, but at least its

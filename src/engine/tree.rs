@@ -67,6 +67,8 @@ pub(super) struct Node {
     pub(super) usage: Amounts,
     /// What waits here and below and may start.
     waiting: Amounts,
+    /// What of both is demanded in vain: a limit below this node keeps it out.
+    vain: Amounts,
     /// Pods that wait here and below.
     pub(super) pending: u64,
     /// Children with offers, in the order of their turns.
@@ -193,9 +195,14 @@ impl Tree {
     fn climb(&mut self, from: u32, change: impl Fn(&mut Node)) {
         self.exhausted[Band::Entitled as usize] = false;
         let (mut at, mut below) = (from, NONE);
+        let mut vain = Amounts::default();
         while at != NONE {
             let node = self.node_mut(at);
+            let before = node.all_vain();
             change(node);
+            node.vain.add_all(&vain);
+            vain = node.all_vain();
+            vain.sub_all(&before);
             node.undivide(Division::But(below));
             (at, below) = (node.parent, at);
         }

@@ -99,18 +99,21 @@ def given(queues, index):
 
 
 def demand(queues, index):
-    return queues[index]["demand"] + sum(demand(queues, child) for child in children(queues, index))
+    return queues[index]["demand"] + sum(cap(queues, child) for child in children(queues, index))
+
+
+def cap(queues, index):
+    """What a queue demands, as far as its limit lets it."""
+    asks, limit = demand(queues, index), queues[index]["limit"]
+    return asks if limit is None else min(asks, limit)
 
 
 def share_out(queues, above, whole):
     below = children(queues, above)
     claims = []
     for index in below:
-        queue = queues[index]
-        cap = demand(queues, index)
-        if queue["limit"] is not None:
-            cap = min(cap, queue["limit"])
-        claims.append((queue["weight"], min(given(queues, index) or 0, cap), cap))
+        most = cap(queues, index)
+        claims.append((queues[index]["weight"], min(given(queues, index) or 0, most), most))
     if above is not None:
         own = (given(queues, above) or 0) - sum(given(queues, index) or 0 for index in below)
         asks = queues[above]["demand"]

@@ -1,6 +1,6 @@
 //! What each place is given, limited to, demands, and is entitled to.
 
-use super::super::model::{Assignment, QueueId, ResourceId, Vector};
+use super::super::model::{Assignment, GroupId, QueueId, ResourceId, Vector};
 use super::books::Books;
 use super::water::{Claim, fill};
 use super::{Amounts, Reference, Spot};
@@ -98,18 +98,40 @@ impl Reference {
     }
 
     fn demand(&self, books: &Books) -> Amounts {
-        let mut demand = books.usage.clone();
-        for (&id, group) in &self.groups {
-            let Assignment::Queue(queue) = group.config.queue else { continue };
-            if !self.is_open(queue) {
-                continue;
-            }
-            for (.., pod) in self.waiting(id) {
-                for spot in self.spots(queue) {
-                    demand.entry(spot).or_default().add(&self.pods[&pod].config.cost);
+        let own = |queue| {
+            let mut own = books.usage.get(&Spot::Line(queue)).cloned().unwrap_or_default();
+            let names = |id: &&GroupId| self.groups[id].config.queue == Assignment::Queue(queue);
+            for &id in self.groups.keys().filter(names).filter(|_| self.is_open(queue)) {
+                for (.., pod) in self.waiting(id) {
+                    own.add(&self.pods[&pod].config.cost);
                 }
             }
+            own
+        };
+        let mut demand = Amounts::new();
+        for child in self.children(None) {
+            self.add_up(child, &own, &mut demand);
         }
         demand
+    }
+
+    /// Adds up what is demanded at a place and below it.
+    fn add_up(&self, spot: Spot, own: &impl Fn(QueueId) -> Vector, demand: &mut Amounts) {
+        let sum = match spot {
+            Spot::Line(queue) => own(queue),
+            Spot::Queue(queue) => {
+                let mut sum = Vector::default();
+                for child in self.children(Some(queue)) {
+                    self.add_up(child, own, demand);
+                    let limit = self.limit(child);
+                    let within = |(r, asked): (ResourceId, i128)| {
+                        (r, limit.mentioned(r).map_or(asked, |most| asked.min(most)))
+                    };
+                    sum.add(&demand[&child].iter().map(within).collect());
+                }
+                sum
+            }
+        };
+        demand.insert(spot, sum);
     }
 }

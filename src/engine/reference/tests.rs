@@ -341,6 +341,20 @@ fn what_nobody_demands_is_shared_by_weight_among_those_who_do() {
 }
 
 #[test]
+fn what_a_limit_below_keeps_from_starting_is_nobodys_demand_above() {
+    let mut world = World::new(10);
+    let above = world.queue(1, |_| {});
+    let limited = world.queue(2, |queue| (queue.parent, queue.limit) = (Some(above), cpu(2)));
+    let other = world.queue(3, |_| {});
+    for _ in 0..10 {
+        world.single(limited, 1);
+        world.single(other, 1);
+    }
+    let entitled = |queue| world.entitled(Spot::Queue(queue), CPU);
+    assert_eq!((entitled(above), entitled(limited), entitled(other)), (Some(2), Some(2), Some(8)));
+}
+
+#[test]
 fn a_guarantee_is_kept_when_it_is_more_than_the_weight_brings_as_far_as_limit_and_demand_go() {
     let mut world = World::new(12);
     let given = world.queue(1, |q| q.guaranteed = cpu(8));

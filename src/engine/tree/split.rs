@@ -136,10 +136,23 @@ impl Tree {
 
 impl Node {
     fn claim(&self, axis: Axis) -> Claim {
-        let demand = (self.usage.get(axis) + self.waiting.get(axis)).max(0);
-        let cap = demand.min(self.limit.get(axis)).max(0);
+        let cap = self.demand(axis).max(0).min(self.limit.get(axis)).max(0);
         let given = if self.given.has(axis) { self.given.get(axis) } else { 0 };
         Claim { weight: self.weight.max(1), floor: cap.min(given), cap }
+    }
+
+    /// What is asked here and below and no limit below keeps out.
+    fn demand(&self, axis: Axis) -> i128 {
+        self.usage.get(axis) + self.waiting.get(axis) - self.vain.get(axis)
+    }
+
+    /// What is demanded in vain for whoever is above: by limits below and by its own.
+    pub(super) fn all_vain(&self) -> Amounts {
+        let mut vain = self.vain.clone();
+        for (axis, most) in self.limit.iter().filter(|&(axis, _)| Self::is_shared(axis)) {
+            *vain.at(axis) += (self.demand(axis) - most).max(0);
+        }
+        vain
     }
 
     /// What its children are entitled to may be more than it was.
