@@ -110,6 +110,8 @@ pub struct QueueFacts {
     pub weight: u32,
     /// Its own, in the engine's units.
     pub guaranteed: BTreeMap<String, i128>,
+    /// What of that it lends, in the engine's units.
+    pub lendable: BTreeMap<String, i128>,
     /// Its most, in the engine's units.
     pub limit: BTreeMap<String, i128>,
     /// Strict or best effort.

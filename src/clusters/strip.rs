@@ -95,6 +95,7 @@ pub fn queue(queue: &DynamicObject) -> QueueFacts {
         parent: spec.parent.as_deref().map(Arc::from),
         weight: u32::try_from(spec.weight.max(1)).unwrap_or(u32::MAX),
         guaranteed: units("guaranteed", &spec.guaranteed),
+        lendable: units("lendable", &spec.lendable),
         limit: units("limit", &spec.limit),
         malformed: malformed.map(Arc::from),
         order: match spec.order {

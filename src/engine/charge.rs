@@ -64,6 +64,8 @@ impl Engine {
         if let Some(node) = self.pay(charge.line, |usage| usage.add(&need)) {
             self.tree.charge(node, &need);
         }
+        // What is used without taking from the capacity is held no more, and still free.
+        self.todo.freed |= self.tree.keeps();
         self.hold_key(charge.line, key, 1);
     }
 

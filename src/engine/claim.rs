@@ -129,7 +129,9 @@ impl Engine {
         let front = |place: &_, class| self.front(place, class);
         let first = super::tree::first_of_all(line, &front)?;
         let need = &self.classes.get(first.class).need;
-        let fits = need.fits(&self.free())
+        let free = self.free();
+        let fits = need.fits(&free)
+            && self.tree.lets(line.node, need, &free)
             && self.tree.up(line.node).all(|(_, node)| node.limit.admit(&node.usage, need));
         let runs_one_more = self.tree.up(line.node).all(|(_, node)| {
             let need = need.iter().filter(|&(axis, _)| axis == GROUPS);
@@ -289,7 +291,10 @@ impl Engine {
         let of_claims = |node, axis| charged.get(&node).map_or(0, |charged| charged.get(axis));
         let free = self.free();
         need.iter().all(|(axis, amount)| {
-            let is_free = axis == GROUPS || amount <= free.get(axis) + of_claims(ROOT, axis);
+            let used = |at: u32, node: &Node| node.usage.get(axis) - of_claims(at, axis);
+            let room = free.get(axis) + of_claims(ROOT, axis)
+                - self.tree.withheld_when(self.lines[claim.line].node, axis, &used);
+            let is_free = axis == GROUPS || amount <= room;
             is_free
                 && self.tree.up(self.lines[claim.line].node).all(|(at, node)| {
                     let used = node.usage.get(axis) - of_claims(at, axis);

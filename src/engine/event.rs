@@ -85,6 +85,8 @@ pub struct QueueConfig {
     pub weight: u32,
     /// What is this queue's own.
     pub guaranteed: Vector,
+    /// What of its own others may use while it does not; all of a resource that is not listed.
+    pub lendable: Vector,
     /// What it and those below may use.
     pub limit: Vector,
     /// Strict or best effort.

@@ -97,7 +97,7 @@ impl Engine {
             .or_else(|| self.larger_than_any_node(kind))
             .or_else(|| self.behind(group))
             .or_else(|| self.over_limit(&path, &need))
-            .or_else(|| self.over_capacity(&cost))
+            .or_else(|| self.over_capacity(&cost, path.first().map(|&(at, _)| at)))
             .or_else(|| self.beyond_guarantee(kind, &path, &need))
             .or(Some(Reason::NextRound))
     }
@@ -135,13 +135,19 @@ impl Engine {
         })
     }
 
-    fn over_capacity(&self, cost: &Vector) -> Option<Reason> {
+    /// What others keep to themselves counts as used.
+    fn over_capacity(&self, cost: &Vector, line: Option<u32>) -> Option<Reason> {
+        let held = |resource: ResourceId| match (line, self.axes.of(resource)) {
+            (Some(line), Some(axis)) => self.tree.withheld(line, axis),
+            _ => 0,
+        };
         let of = |amounts: &Amounts, resource: ResourceId| {
             self.axes.of(resource).map_or(0, |axis| amounts.get(axis))
         };
         let short = cost.iter().filter(|&(_, need)| need > 0).find_map(|(resource, need)| {
             let most = of(&self.fleet.capacity, resource);
             let used = of(&self.load, resource) + of(&self.rehearsal.load, resource);
+            let used = used + held(resource);
             (used + need > most).then_some(Shortage { resource, need, used, most })
         })?;
         Some(match self.fleet.usable {

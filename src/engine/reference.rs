@@ -28,13 +28,16 @@
 //! * **limit**: what the queue lists. `maxRunning` is a limit on `pods` and on `groups`.
 //! * **given**, by resource: the queue's guarantee; where it lists none, the sum of what the
 //!   queues directly below are given. Its line is given what those leave of it.
+//! * **held**, by resource that the queue lists as lendable: what of its guarantee it does not
+//!   lend, less what it uses; but at least what the queues directly below hold together.
 //! * **demand**: of a line, its usage and, unless its queue is stopped, the cost of all that
 //!   waits there; of a queue, the sum of its children's, each as far as its limit lets it.
 //! * **entitled**: for each resource that there is, the capacity less what is stray is shared
 //!   out from the root down. At each place what it is entitled to is split among its children
 //!   as water fills vessels of different width: each gets level × weight, but at least its
 //!   floor (what it is given, as far as it demands that and its limit lets it) and at most its
-//!   cap (what it demands, as far as its limit lets it). Where the floors are more than there
+//!   cap (what it demands, as far as its limit lets it); both are at least what it would hold if it
+//!   used nothing. Where the floors are more than there
 //!   is, they all shrink by the same factor; where the caps are less, each gets its cap. Each
 //!   part is rounded down to a multiple of the largest power of two that is at most 2^-20 of
 //!   what there is for all, or to a whole unit: a trifle that comes or goes does not change
@@ -69,8 +72,9 @@
 //!
 //! # One choice
 //!
-//! An offer **fits** when for each resource it needs, what it needs is free, and at each queue
-//! on its path usage and need together are within the limit. Those that fit are looked at in
+//! An offer **fits** when for each resource it needs, what it needs is free, without what siblings
+//! of the places on its path hold, and at each queue on its path usage and need together are within
+//! the limit. Those that fit are looked at in
 //! four **bands**; the first band that has any is the one to choose from:
 //!
 //! 1. **Completing**: offers of cut gangs. What they hold already may be of no use without.
@@ -100,7 +104,7 @@
 //! not refused. **Net** usage is usage less what is leaving; **coming** is what is free and
 //! the load of what is leaving. Pods are not counted in `groups` here.
 //!
-//! Once a second, when nothing is left in the first three bands and before anything is lent,
+//! What others hold is not coming either. Once a second, when nothing is left in the first three bands and before anything is lent,
 //! the first offer of each line may **claim**: line by line, from the root down in the order of
 //! shares. One that fits has no need to; one that a limit on `groups` refuses may not, nor one
 //! of which a pod never preempts. A

@@ -172,6 +172,7 @@ impl Engine {
         for class in new {
             self.fitting.set(class);
         }
+        self.tree.open_all();
     }
 
     pub(super) fn free(&self) -> Amounts {

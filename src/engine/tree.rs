@@ -7,6 +7,7 @@
 
 mod bands;
 mod build;
+mod hold;
 mod search;
 mod split;
 
@@ -38,6 +39,8 @@ pub(super) struct Tree {
     /// Node of each valid queue.
     by_queue: BTreeMap<QueueId, u32>,
     problems: BTreeMap<QueueId, Reason>,
+    /// Some queue does not lend all that it is guaranteed.
+    keeps: bool,
     /// Nothing more was found in the band, and nothing has come back since.
     exhausted: [bool; BANDS.len()],
     /// What there is for all queues.
@@ -67,6 +70,11 @@ pub(super) struct Node {
     pub(super) usage: Amounts,
     /// What waits here and below and may start.
     waiting: Amounts,
+    /// What it keeps for itself and those below, and what of that those below hold now.
+    keep: Amounts,
+    held_below: Amounts,
+    /// What it and those below would hold if they used nothing.
+    kept: Amounts,
     /// What of both is demanded in vain: a limit below this node keeps it out.
     vain: Amounts,
     /// Pods that wait here and below.
@@ -99,6 +107,7 @@ impl Default for Tree {
             nodes: vec![Node { line: NONE, parent: NONE, ..Node::default() }],
             by_queue: BTreeMap::new(),
             problems: BTreeMap::new(),
+            keeps: false,
             exhausted: Default::default(),
             whole: Amounts::default(),
             scratch: Vec::new(),
@@ -206,6 +215,7 @@ impl Tree {
             node.undivide(Division::But(below));
             (at, below) = (node.parent, at);
         }
+        self.hold_again(from);
     }
 
     /// Takes in that what waited below `node` was let go: nobody is entitled to anything else.
@@ -217,6 +227,7 @@ impl Tree {
             node.waiting.sub(waited);
             at = node.parent;
         }
+        self.hold_again(node);
     }
 
     /// Whether anything is offered.
@@ -351,5 +362,6 @@ fn limits(config: &QueueConfig) -> impl Iterator<Item = (super::ResourceId, i128
 
 /// Every resource that a queue speaks of.
 pub(super) fn resources(config: &QueueConfig) -> impl Iterator<Item = super::ResourceId> + '_ {
-    limits(config).chain(config.guaranteed.iter()).map(|(resource, _)| resource)
+    let own = config.guaranteed.iter().chain(config.lendable.iter());
+    limits(config).chain(own).map(|(resource, _)| resource)
 }

@@ -243,6 +243,25 @@ async fn a_shortest_time_is_a_duration_of_a_year_at_most(
     Ok(())
 }
 
+#[rstest]
+#[case::part(json!({"guaranteed": {"cpu": 4}, "lendable": {"cpu": "1500m"}}), true)]
+#[case::more(json!({"guaranteed": {"cpu": 4}, "lendable": {"cpu": 5}}), false)]
+#[case::of_nothing(json!({"lendable": {"cpu": 1}}), false)]
+#[tokio::test]
+async fn what_is_lent_is_part_of_what_is_guaranteed(
+    #[case] spec: Value,
+    #[case] good: bool,
+) -> Result<()> {
+    let lab = Lab::shared_client().await?;
+    let name = format!("lends-{}", spec.to_string().len());
+    let mut spec = spec;
+    spec["stop"] = json!("Hold");
+    spec["guaranteed"]["example.com/none"] = json!(0);
+    let answer = lab.queue(&name, spec).await;
+    ensure!(answer.is_ok() == good, "{answer:?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn the_status_shows_what_a_queue_is_entitled_to() -> Result<()> {
     let lab = Lab::new("entitled", json!({"limit": {"cpu": "100m"}})).await?;

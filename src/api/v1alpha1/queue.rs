@@ -48,6 +48,18 @@ fn guaranteed_within_limit() -> Rule {
     .field_path(".guaranteed")
 }
 
+fn lendable_within_guaranteed() -> Rule {
+    let (lent, own) = ("self.lendable[r]", "self.guaranteed[r]");
+    Rule::new(format!(
+        "!has(self.lendable) || self.lendable.all(r, has(self.guaranteed) && r in self.guaranteed \
+         && (!({} && {}) || !quantity(string({lent})).isGreaterThan(quantity(string({own})))))",
+        is_amount(lent),
+        is_amount(own),
+    ))
+    .message("lendable must be part of guaranteed: list the resource there, with at least as much")
+    .field_path(".lendable")
+}
+
 /// A share of the fleet. Cluster-scoped; queues form a tree by `parent`.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
@@ -76,6 +88,7 @@ fn guaranteed_within_limit() -> Rule {
         .message("a queue cannot be its own parent: name another queue, or leave parent out")
 )]
 #[x_kube(validation = guaranteed_within_limit())]
+#[x_kube(validation = lendable_within_guaranteed())]
 #[serde(rename_all = "camelCase")]
 pub struct QueueSpec {
     /// The queue above this one. Absent: directly under the root of the tree.
@@ -90,6 +103,11 @@ pub struct QueueSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub guaranteed: Resources,
+    /// What of `guaranteed` others may use while this queue and those below it do not. A
+    /// resource that is not listed is lent whole.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub lendable: Resources,
     /// What this queue and those below it may use at most. A resource that is
     /// not listed is not limited here.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -39,6 +39,7 @@ impl Queues {
             parent: facts.parent.as_ref().map(|parent| self.id(parent, out)),
             weight: facts.weight,
             guaranteed: resources.vector(&facts.guaranteed, out),
+            lendable: resources.vector(&facts.lendable, out),
             limit: resources.vector(&facts.limit, out),
             order: facts.order,
             hold: facts.hold,

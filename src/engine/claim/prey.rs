@@ -136,7 +136,9 @@ impl<'a> Taking<'a> {
                 let net = self.leaving.net(at, node, axis);
                 node.limit.has(axis) && net + need > node.limit.get(axis)
             };
-            need > free.get(axis) + self.leaving.load.get(axis) || self.path.iter().any(is_beyond)
+            let line = self.engine.lines[self.line].node;
+            let coming = free.get(axis) + self.leaving.load.get(axis);
+            need > coming - self.engine.tree.withheld(line, axis) || self.path.iter().any(is_beyond)
         };
         let shared = self.need.iter().filter(|&(axis, _)| axis != GROUPS);
         shared.filter(is_short).map(|(axis, _)| axis).collect()

@@ -141,7 +141,9 @@ impl<'a> Taking<'a> {
                 let most = self.of.limit(spot).mentioned(resource);
                 most.is_some_and(|most| self.books.net(spot, resource) + need > most)
             };
-            need > self.books.coming(resource) || self.path.iter().any(beyond)
+            let used = |spot| self.books.used(spot, resource);
+            let withheld = self.of.withheld(self.offer.queue, resource, &used);
+            need > self.books.coming(resource) - withheld || self.path.iter().any(beyond)
         };
         self.needs().filter(is_short).map(|(resource, _)| resource).collect()
     }

@@ -36,7 +36,8 @@ impl Reference {
             let demand = demand.get(&spot).map_or(0, |demand| demand.get(resource));
             let cap = demand.min(self.limit(spot).mentioned(resource).unwrap_or(i128::MAX));
             let floor = self.given(spot).get(resource).min(cap);
-            Claim { weight: self.weight(spot), floor, cap }
+            let kept = self.held(spot, resource, &|_| 0);
+            Claim { weight: self.weight(spot), floor: floor.max(kept), cap: cap.max(kept) }
         };
         let claims: Vec<Claim> = children.iter().map(claim).collect();
         for (spot, part) in children.into_iter().zip(fill(most, &claims)) {
@@ -95,6 +96,35 @@ impl Reference {
                 given.iter().map(|(r, amount)| (r, (amount - below.get(r)).max(0))).collect()
             }
         }
+    }
+
+    /// What of a resource nobody else may use, when so much is used.
+    pub(super) fn held(
+        &self,
+        spot: Spot,
+        resource: ResourceId,
+        used: &impl Fn(Spot) -> i128,
+    ) -> i128 {
+        let Spot::Queue(queue) = spot else { return 0 };
+        let config = &self.queues[&queue];
+        let keeps = |lent| config.guaranteed.get(resource) - lent - used(spot);
+        let own = config.lendable.mentioned(resource).map_or(0, keeps);
+        let below = self.children(Some(queue)).into_iter();
+        own.max(below.map(|child| self.held(child, resource, used)).sum()).max(0)
+    }
+
+    /// What siblings of the places on the path of a queue hold.
+    pub(in super::super) fn withheld(
+        &self,
+        queue: QueueId,
+        resource: ResourceId,
+        used: &impl Fn(Spot) -> i128,
+    ) -> i128 {
+        let path = self.spots(queue);
+        let above = self.path(queue).unwrap_or_default().into_iter().map(Some).chain([None]);
+        let siblings = above.flat_map(|above| self.children(above));
+        let others = siblings.filter(|spot| !path.contains(spot));
+        others.map(|spot| self.held(spot, resource, used)).sum()
     }
 
     fn demand(&self, books: &Books) -> Amounts {

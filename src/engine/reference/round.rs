@@ -97,7 +97,11 @@ impl<'a> Round<'a> {
     }
 
     pub(super) fn fits(&self, offer: &Offer) -> bool {
-        let free = |r| self.books.capacity.get(r) - self.books.load.get(r);
+        let free = |r| {
+            let used = |spot| self.books.used(spot, r);
+            let free = self.books.capacity.get(r) - self.books.load.get(r);
+            free - self.of.withheld(offer.queue, r, &used)
+        };
         let is_free = offer.needs().all(|(r, need)| r == ResourceId::GROUPS || need <= free(r));
         let is_within = |spot| {
             let limit = self.of.limit(spot);

@@ -124,7 +124,9 @@ fn nothing_that_fits_is_left(after: &Reference) {
                 let used = books.usage.get(&Spot::Queue(queue)).map_or(0, |usage| usage.get(r));
                 after.limit(Spot::Queue(queue)).mentioned(r).is_some_and(|most| used + ask > most)
             };
-            let is_taken = books.load.get(r) + ask > books.capacity.get(r);
+            let used = |spot| books.usage.get(&spot).map_or(0, |usage| usage.get(r));
+            let held = after.withheld(queue, r, &used);
+            let is_taken = books.load.get(r) + ask > books.capacity.get(r) - held;
             (r != ResourceId::GROUPS && is_taken) || path.iter().any(over)
         });
         let mut nodes = after.nodes.values();

@@ -59,6 +59,8 @@ pub(super) struct Shape {
     pub(super) odd: bool,
     /// Whether anything is evicted.
     takes_back: bool,
+    /// Whether any queue lends less than it has.
+    keeps: bool,
 }
 
 impl Shape {
@@ -81,6 +83,7 @@ impl Shape {
             most: [random.within(3, 12), random.within(3, 20)],
             odd: random.one_in(2),
             takes_back: random.one_in(2),
+            keeps: random.one_in(3),
         };
         let costs = random.within(1, size.costs);
         shape.costs = (0..costs).map(|_| shape.new_cost(random)).collect();
@@ -155,6 +158,7 @@ impl Shape {
             parent: self.parent(random, id),
             weight: if self.odd && random.one_in(30) { 0 } else { random.within(1, 4) },
             guaranteed: self.listed(random, given, self.most[1]),
+            lendable: self.listed(random, if self.keeps { 2 } else { 0 }, self.most[1]),
             limit: self.listed(random, limited, 12),
             order: if random.one_in(3) { Order::Strict } else { Order::BestEffort },
             hold,

@@ -88,6 +88,7 @@ fn simpler_queues(config: &QueueConfig) -> Vec<QueueConfig> {
     let limit = simpler_amounts(&config.limit).into_iter();
     guaranteed
         .map(|guaranteed| QueueConfig { guaranteed, ..config.clone() })
+        .chain([QueueConfig { lendable: Vector::default(), ..config.clone() }])
         .chain(limit.map(|limit| QueueConfig { limit, ..config.clone() }))
         .chain([
             with(|queue| queue.weight = 1),

@@ -76,6 +76,21 @@ fn what_is_not_asked_for_is_lent() {
 }
 
 #[test]
+fn what_is_not_lent_stays_free() {
+    let mut world = cluster(8);
+    let own = world.queue(1, |q| (q.guaranteed, q.lendable) = (cpus(6), cpus(2)));
+    let borrower = world.queue(2, |_| {});
+    pods_of(&mut world, borrower, 8, 1);
+    assert_eq!(ends_with(&mut world, [own, borrower]), [0, 4]);
+    let waits = world.single(borrower, |_| {});
+    assert_eq!(world.code(waits), "Capacity");
+    pods_of(&mut world, own, 1, 1);
+    assert_eq!(ends_with(&mut world, [own, borrower]), [1, 4]);
+    pods_of(&mut world, own, 8, 1);
+    assert_eq!(ends_with(&mut world, [own, borrower]), [4, 4], "and no more is free");
+}
+
+#[test]
 fn what_one_cannot_use_goes_to_the_others_by_weight() {
     let mut world = cluster(100);
     let [a, b] = [1, 2].map(|id| world.queue(id, |_| {}));

@@ -25,6 +25,7 @@ impl Tree {
             line.node = NONE;
         }
         tree.place(axes, queues);
+        tree.keep();
         for (&queue, config) in queues {
             if !tree.by_queue.contains_key(&queue) {
                 tree.problems.insert(queue, what_is_wrong(queues, queue));
@@ -59,6 +60,10 @@ impl Tree {
         }
         for (axis, own) in axes.project(&config.guaranteed) {
             node.given.set(axis, own);
+        }
+        for (axis, lent) in axes.project(&config.lendable) {
+            let own = if node.given.has(axis) { node.given.get(axis) } else { 0 };
+            *node.keep.at(axis) = (own - lent).max(0);
         }
         let above = self.by_queue.get(&self.node(parent).queue).filter(|_| parent != ROOT);
         let stopped = above.and_then(|_| self.problems.get(&self.node(parent).queue)).copied();

@@ -151,6 +151,9 @@ impl Tree {
         if !need.fits(free) {
             return Some(Refusal::Free);
         }
+        if !self.lets(at, need, free) {
+            return Some(Refusal::At(at));
+        }
         let refuses = self.up(at).filter(|(_, node)| !node.admits(band, need));
         refuses.map(|(at, _)| Refusal::At(at)).last()
     }

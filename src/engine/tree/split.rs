@@ -138,7 +138,8 @@ impl Node {
     fn claim(&self, axis: Axis) -> Claim {
         let cap = self.demand(axis).max(0).min(self.limit.get(axis)).max(0);
         let given = if self.given.has(axis) { self.given.get(axis) } else { 0 };
-        Claim { weight: self.weight.max(1), floor: cap.min(given), cap }
+        let kept = self.kept(axis);
+        Claim { weight: self.weight.max(1), floor: cap.min(given).max(kept), cap: cap.max(kept) }
     }
 
     /// What is asked here and below and no limit below keeps out.
