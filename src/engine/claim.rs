@@ -27,6 +27,9 @@ const CLAIM_EVERY: Millis = 1_000;
 /// Claims that there may be at a time.
 const CLAIMS: usize = 1_000;
 
+/// Claims that are made at one look.
+const CLAIMS_A_LOOK: u32 = 32;
+
 /// Pods of drained queues that are evicted at a time.
 const DRAINED: usize = 64;
 
@@ -40,6 +43,10 @@ pub(super) struct Claims {
     made: Vec<Claim>,
     /// When the next may be made.
     at: Millis,
+    /// Made at this look.
+    made_now: u32,
+    /// Some were made since it was last seen which may start.
+    are_new: bool,
     /// A rehearsal has answered: time alone changes nothing for whoever does not decide.
     pub(super) is_rehearsed: bool,
     /// Pods whose eviction was decided.
@@ -92,20 +99,29 @@ impl Engine {
             .any(|(&queue, _)| self.tree.of_queue(queue).is_some_and(|node| !node.usage.is_zero()))
     }
 
+    /// Whether claims were made that may start already: in room that others have claimed.
+    pub(super) fn claims_are_new(&self) -> bool {
+        self.claims.are_new
+    }
+
     /// Makes the claim that is next; when there is none, goes on with draining and puts the next
     /// look off.
     pub(super) fn claim(&mut self, evictions: &mut Vec<Eviction>) {
         if let Some((chosen, victims)) = self.next_claim() {
+            self.claims.made_now += 1;
+            self.claims.are_new = true;
             return self.make(chosen, &victims, evictions);
         }
         if self.is_draining() {
             self.drain(evictions);
         }
+        self.claims.made_now = 0;
         self.claims.at = self.now.saturating_add(CLAIM_EVERY);
     }
 
     fn next_claim(&mut self) -> Option<(Chosen, BTreeSet<u32>)> {
-        if self.claims.made.len() >= CLAIMS || !self.tree.has_offers() {
+        let may = self.claims.made.len() < CLAIMS && self.claims.made_now < CLAIMS_A_LOOK;
+        if !may || !self.tree.has_offers() {
             return None;
         }
         self.tree.divide_everything();
@@ -235,6 +251,7 @@ impl Engine {
     /// Gives up the claims that are not worth waiting for, and starts those whose room is
     /// there; true when any claim ended.
     pub(super) fn keep_claims(&mut self, decisions: &mut Vec<Decision>) -> bool {
+        self.claims.are_new = false;
         let before = self.claims.made.len();
         if before == 0 {
             return false;

@@ -74,6 +74,7 @@ impl Engine {
     pub fn decide(&mut self, budget: usize) -> Decided {
         self.rehearsal.clear();
         self.claims.is_rehearsed = false;
+        self.wake();
         self.settle();
         let mut decided = Decided::default();
         if self.keep_claims(&mut decided.started) {
@@ -85,7 +86,7 @@ impl Engine {
                 Some(chosen) => self.commit(chosen, &mut decided.started),
                 None if may_claim => self.claim(&mut decided.evicted),
                 None => {
-                    self.todo.decide = false;
+                    self.todo.decide = self.claims_are_new();
                     return decided;
                 }
             }
@@ -115,6 +116,7 @@ impl Engine {
     /// What would be let go if nobody claimed anything.
     fn decide_only(&mut self, budget: usize) -> Vec<Decision> {
         self.rehearsal.clear();
+        self.wake();
         self.settle();
         let mut decisions = Vec::new();
         while decisions.len() < budget

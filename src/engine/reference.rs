@@ -106,7 +106,7 @@
 //!
 //! What others hold is not coming either. Once a second, when nothing is left in the first three bands and before anything is lent,
 //! the first offer of each line may **claim**: line by line, from the root down in the order of
-//! shares. One that fits has no need to; one that a limit on `groups` refuses may not, nor one
+//! shares, 32 of them at one look and 1,000 at a time. One that fits has no need to; one that a limit on `groups` refuses may not, nor one
 //! of which a pod never preempts. A
 //! place on its path **owes** it when net usage and need are within the limit and within what
 //! the place is entitled to, which is nothing of what there is none of; where its queue reclaims only what is guaranteed, or the work is
@@ -190,6 +190,8 @@ pub(super) struct Reference {
     pub(super) claims: Vec<Offer>,
     /// When the next may be made.
     claims_at: Millis,
+    /// Made at this look.
+    claims_now: usize,
     /// Pods whose eviction was decided.
     pub(super) evicting: BTreeSet<PodId>,
     /// Pods that could not be evicted, and until when that is not tried again.
@@ -200,8 +202,9 @@ pub(super) struct Reference {
 /// Least time between two looks at who may claim.
 const CLAIM_EVERY: Millis = 1_000;
 
-/// Claims that there may be at a time.
+/// Claims that there may be at a time, and that are made at one look.
 const CLAIMS: usize = 1_000;
+const CLAIMS_A_LOOK: usize = 32;
 
 /// Pods of drained queues that are evicted at a time.
 const DRAINED: usize = 64;
@@ -259,9 +262,11 @@ impl Reference {
             }
             if self.claims_at <= self.now {
                 if let Some(claim) = round.claim() {
+                    self.claims_now += 1;
                     self.make(claim, &mut decided.evicted);
                     continue;
                 }
+                self.claims_now = 0;
                 self.drain(&mut decided.evicted);
                 self.claims_at = self.now.saturating_add(CLAIM_EVERY);
                 continue;

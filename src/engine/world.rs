@@ -121,6 +121,12 @@ impl Engine {
     /// Moves time on; true when something may start that could not before.
     pub fn tick(&mut self, now: Millis) -> bool {
         self.now = self.now.max(now);
+        self.wake();
+        self.todo.decide || self.claims_are_due()
+    }
+
+    /// Has those looked at again whose time has come.
+    pub(super) fn wake(&mut self) {
         while let Some(&(at, group)) = self.alarms.first()
             && at <= self.now
         {
@@ -128,7 +134,6 @@ impl Engine {
             self.look_at(group);
             self.todo.decide = true;
         }
-        self.todo.decide || self.claims_are_due()
     }
 
     /// Decisions so far.

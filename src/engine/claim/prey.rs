@@ -17,12 +17,18 @@ use super::{Leaving, admits};
 pub(super) type Running = BTreeMap<u32, Vec<u32>>;
 
 /// Pods that are taken together or not at all.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Prey {
     /// Slots.
     pods: Vec<u32>,
+    /// Slot of their group.
+    group: u32,
     order: Rank,
 }
+
+/// What of a line may be taken, in order: of what is no gang each pod, of each gang what would be
+/// taken first. It is worked out when a line is first looked at and kept for one claim.
+type Preys = BTreeMap<Rank, Prey>;
 
 /// What is taken first: low priority, what a gang does not need, what runs since shortly.
 type Rank = (i32, Worth, Reverse<Millis>, Reverse<[u64; 2]>);
@@ -50,6 +56,8 @@ pub(super) struct Taking<'a> {
     end: Option<u32>,
     leaving: Leaving,
     running: &'a OnceCell<Running>,
+    /// By line.
+    preys: BTreeMap<u32, Preys>,
     taken: Vec<Prey>,
     /// How many of what is taken hold a pod.
     held: BTreeMap<u32, u32>,
@@ -74,6 +82,7 @@ impl<'a> Taking<'a> {
             end: None,
             leaving: leaving.clone(),
             running,
+            preys: BTreeMap::new(),
             taken: Vec::new(),
             held: BTreeMap::new(),
         };
@@ -96,7 +105,7 @@ impl<'a> Taking<'a> {
                 Some(end) if self.engine.tree.node(end).is_line() => self.first_of(end, &short),
                 end => self.prey_below(end.unwrap_or(ROOT), &short),
             };
-            self.take(prey?);
+            self.catch(prey?, &short);
         }
         if self.taken.is_empty() && is_unowed {
             return None;
@@ -144,7 +153,7 @@ impl<'a> Taking<'a> {
         shared.filter(is_short).map(|(axis, _)| axis).collect()
     }
 
-    fn prey_below(&self, above: u32, short: &[Axis]) -> Option<Prey> {
+    fn prey_below(&mut self, above: u32, short: &[Axis]) -> Option<Prey> {
         let tree = &self.engine.tree;
         let may = |&at: &u32| self.path.contains(&at) || self.is_over(at, short);
         let children = tree.children(above).iter().copied().filter(may);
@@ -152,7 +161,7 @@ impl<'a> Taking<'a> {
             children.map(|at| (self.net_share(at), tree.node(at).spot(), at)).collect();
         children.sort_unstable_by(|a, b| b.cmp(a));
         children.into_iter().find_map(|(.., at)| {
-            if tree.node(at).is_line() {
+            if self.engine.tree.node(at).is_line() {
                 self.first_of(at, short)
             } else {
                 self.prey_below(at, short)
@@ -178,19 +187,61 @@ impl<'a> Taking<'a> {
     }
 
     /// What is taken first of a line.
-    fn first_of(&self, at: u32, short: &[Axis]) -> Option<Prey> {
+    fn first_of(&mut self, at: u32, short: &[Axis]) -> Option<Prey> {
         let slot = self.engine.tree.node(at).line;
-        let own = slot == self.line;
-        if own && self.within() == WithinQueue::Never {
+        if slot == self.line && self.within() == WithinQueue::Never {
             return None;
         }
-        let least = self.engine.min_runtime(self.engine.lines[slot].queue);
-        let until = self.engine.now.saturating_sub(least);
+        let mut preys = match self.preys.remove(&slot) {
+            Some(preys) => preys,
+            None => self.preys_of(slot, short),
+        };
+        let first = loop {
+            let Some(first) = preys.first_entry() else { break None };
+            if self.helps(first.get(), short) {
+                break Some(first.remove());
+            }
+            // Less and less is short: what does not help now never will, but for other pods
+            // of the same gang.
+            let group = first.remove().group;
+            if self.is_gang(group) {
+                self.put(&mut preys, self.preys(group), short);
+            }
+        };
+        self.preys.insert(slot, preys);
+        first
+    }
+
+    fn preys_of(&self, slot: u32, short: &[Axis]) -> Preys {
         let running = self.running.get_or_init(|| self.engine.running());
-        let groups = running.get(&slot).into_iter().flatten();
-        let preys = groups.flat_map(|&group| self.preys(group, until));
-        let is_below = |prey: &Prey| !own || prey.order.0 < self.priority;
-        preys.filter(|prey| is_below(prey) && self.helps(prey, short)).min_by_key(|prey| prey.order)
+        let mut preys = Preys::new();
+        for &group in running.get(&slot).into_iter().flatten() {
+            self.put(&mut preys, self.preys(group), short);
+        }
+        preys
+    }
+
+    /// Adds what may be taken of one group and helps.
+    fn put(&self, preys: &mut Preys, of_group: Vec<Prey>, short: &[Axis]) {
+        let may = |prey: &Prey| self.is_below(prey) && self.helps(prey, short);
+        let mut may = of_group.into_iter().filter(may);
+        let Some(first) = may.next() else { return };
+        if self.is_gang(first.group) {
+            let first = may.fold(first, |a, b| if b.order < a.order { b } else { a });
+            preys.insert(first.order, first);
+        } else {
+            preys.extend([first].into_iter().chain(may).map(|prey| (prey.order, prey)));
+        }
+    }
+
+    fn is_gang(&self, group: u32) -> bool {
+        !matches!(self.engine.groups[group].config.gang, Gang::Units | Gang::AtLeast(0 | 1))
+    }
+
+    /// Of its own line it takes only what has a lower priority.
+    fn is_below(&self, prey: &Prey) -> bool {
+        let line = self.engine.groups[prey.group].line;
+        line != self.line || prey.order.0 < self.priority
     }
 
     fn helps(&self, prey: &Prey, short: &[Axis]) -> bool {
@@ -200,46 +251,52 @@ impl<'a> Taking<'a> {
         })
     }
 
-    /// What of a group may be taken that was let go at `until` or before.
-    fn preys(&self, slot: u32, until: Millis) -> Vec<Prey> {
+    /// What of a group may be taken, in any order.
+    fn preys(&self, slot: u32) -> Vec<Prey> {
         let group = &self.engine.groups[slot];
         if group.config.non_preemptible || group.id == self.group {
             return Vec::new();
         }
+        let least = self.engine.lines.get(group.line).map(|line| line.queue).unwrap_or_default();
+        let until = self.engine.now.saturating_sub(self.engine.min_runtime(least));
         let stays = |&slot: &u32| {
             let pod = &self.engine.pods[slot];
             pod.has_started() && pod.charge.is_some() && !self.engine.claims.leaving.contains(&slot)
         };
         let members: Vec<u32> = self.engine.pods_of(slot).filter(stays).collect();
-        let may = |&slot: &u32| self.may_take(slot, until);
-        let left: Vec<u32> =
-            members.iter().copied().filter(|slot| !self.held.contains_key(slot)).collect();
+        let may = |&pod: &u32| self.may_take(pod, until);
+        let left = members.iter().copied().filter(|pod| !self.held.contains_key(pod));
+        let left: Vec<u32> = left.collect();
         let most = match group.config.gang {
             Gang::Units | Gang::AtLeast(0 | 1) => {
-                let single = |slot| self.prey(vec![slot], Worth::Work, None);
+                let single = |pod| self.prey(slot, vec![pod], Worth::Work, None);
                 return left.into_iter().filter(may).filter_map(single).collect();
             }
             Gang::AtLeast(need) => usize::try_from(need).unwrap_or(usize::MAX),
             Gang::All => usize::MAX,
         };
-        let highest = members.iter().map(|&slot| self.engine.pods[slot].priority).max();
+        let highest = members.iter().map(|&pod| self.engine.pods[pod].priority).max();
         let whole = (!left.is_empty() && members.iter().all(may))
-            .then(|| self.prey(members.clone(), Worth::Work, highest))
+            .then(|| self.prey(slot, members.clone(), Worth::Work, highest))
             .flatten();
         let has_surplus = left.len() > most;
         let surplus = left.into_iter().filter(|_| has_surplus).filter(may);
-        surplus
-            .filter_map(|slot| self.prey(vec![slot], Worth::Surplus, highest))
-            .chain(whole)
-            .collect()
+        let surplus = surplus.filter_map(|pod| self.prey(slot, vec![pod], Worth::Surplus, highest));
+        surplus.chain(whole).collect()
     }
 
-    fn prey(&self, pods: Vec<u32>, worth: Worth, priority: Option<i32>) -> Option<Prey> {
+    fn prey(
+        &self,
+        group: u32,
+        pods: Vec<u32>,
+        worth: Worth,
+        priority: Option<i32>,
+    ) -> Option<Prey> {
         let pod = |&slot: &u32| &self.engine.pods[slot];
         let newest = |slot: &u32| (pod(slot).since(), halves(pod(slot).id()));
         let (since, id) = pods.iter().map(newest).max()?;
         let priority = priority.or_else(|| pods.first().map(|slot| pod(slot).priority))?;
-        Some(Prey { order: (priority, worth, Reverse(since), Reverse(id)), pods })
+        Some(Prey { order: (priority, worth, Reverse(since), Reverse(id)), group, pods })
     }
 
     fn may_take(&self, slot: u32, until: Millis) -> bool {
@@ -247,6 +304,19 @@ impl<'a> Taking<'a> {
         self.engine.may_go(slot)
             && pod.charge.is_some_and(|charge| charge.takes_capacity)
             && pod.since() <= until
+    }
+
+    /// Takes it, and has another look at what is left of its gang.
+    fn catch(&mut self, prey: Prey, short: &[Axis]) {
+        let group = prey.group;
+        self.take(prey);
+        let line = self.engine.groups[group].line;
+        if self.is_gang(group)
+            && let Some(mut preys) = self.preys.remove(&line)
+        {
+            self.put(&mut preys, self.preys(group), short);
+            self.preys.insert(line, preys);
+        }
     }
 
     fn take(&mut self, prey: Prey) {

@@ -11,7 +11,7 @@ use super::super::{Cause, Decision, Eviction};
 use super::books::Books;
 use super::offers::Offer;
 use super::round::Round;
-use super::{CLAIMS, DRAINED, Pod, Reference, Release, Spot};
+use super::{CLAIMS, CLAIMS_A_LOOK, DRAINED, Pod, Reference, Release, Spot};
 
 /// How long work is let run where no queue says.
 const MIN_RUNTIME: Millis = 600_000;
@@ -41,7 +41,8 @@ enum Worth {
 impl Round<'_> {
     /// The claim that is made next.
     pub(super) fn claim(&self) -> Option<Claim> {
-        if self.of.claims.len() < CLAIMS { self.claim_below(None) } else { None }
+        let may = self.of.claims.len() < CLAIMS && self.of.claims_now < CLAIMS_A_LOOK;
+        if may { self.claim_below(None) } else { None }
     }
 
     fn claim_below(&self, above: Option<QueueId>) -> Option<Claim> {

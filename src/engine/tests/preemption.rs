@@ -160,6 +160,41 @@ fn a_gang_gives_what_it_does_not_need_before_it_goes_as_a_whole() {
 }
 
 #[test]
+fn a_large_gang_takes_as_much_as_it_needs_and_no_more() {
+    let mut world = World::new(0);
+    let allocatable = [(CPU, 3_000_000), (PODS, 10_000)].into_iter().collect();
+    let config = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+    world.apply(Event::NodeChanged(NodeId(1), config));
+    let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(1_500));
+    let borrower = queue(&mut world, 2, |_| {});
+    let team = gang(&mut world, 2, borrower, 100, 500);
+    assert_eq!(later(&mut world, 0).0.len(), 500);
+    let group = world.group(1, Assignment::Queue(borrower), Gang::Units);
+    for _ in 0..2_500 {
+        world.pod(group, |_| {});
+    }
+    assert_eq!(later(&mut world, SECOND).0.len(), 2_500);
+    gang(&mut world, 3, own, 1_500, 1_500);
+    let evicted = later(&mut world, SECOND).1;
+    assert_eq!(evicted.len(), 1_500);
+    let of_team = evicted.iter().filter(|pod| team.contains(pod)).count();
+    assert_eq!(of_team, 400, "what the gang does not need goes first");
+}
+
+#[test]
+fn at_one_look_so_many_claim_and_the_next_look_goes_on() {
+    let mut world = cluster(100);
+    let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(100));
+    let borrower = queue(&mut world, 2, |_| {});
+    wait(&mut world, borrower, 100, 1);
+    assert_eq!(later(&mut world, 0).0.len(), 100);
+    wait(&mut world, own, 40, 1);
+    assert_eq!(later(&mut world, SECOND).1.len(), 32);
+    assert_eq!(later(&mut world, 0).1.len(), 0);
+    assert_eq!(later(&mut world, SECOND).1.len(), 8);
+}
+
+#[test]
 fn work_that_is_not_preemptible_stays() {
     let mut world = cluster(4);
     let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(2));
