@@ -100,7 +100,7 @@ async fn queues_with_fields_and_words_of_a_later_version_hide_no_others() -> Res
     }
     let older = json!([
         {"op": "remove", "path": format!("{SPEC}/colour")},
-        {"op": "remove", "path": format!("{SPEC}/stop/enum/2")},
+        {"op": "remove", "path": format!("{SPEC}/stop/enum/3")},
     ]);
     change_kind(&lab, older, &probe, false).await
 }
