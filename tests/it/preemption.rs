@@ -244,9 +244,9 @@ async fn a_shortest_time_is_a_duration_of_a_year_at_most(
 }
 
 #[rstest]
-#[case::part(json!({"guaranteed": {"cpu": 4}, "lendable": {"cpu": "1500m"}}), true)]
-#[case::more(json!({"guaranteed": {"cpu": 4}, "lendable": {"cpu": 5}}), false)]
-#[case::of_nothing(json!({"lendable": {"cpu": 1}}), false)]
+#[case::part(json!({"guaranteed": {"cpu": "4m"}, "lendable": {"cpu": "1500u"}}), true)]
+#[case::more(json!({"guaranteed": {"cpu": "4m"}, "lendable": {"cpu": "5m"}}), false)]
+#[case::of_nothing(json!({"lendable": {"cpu": "1m"}}), false)]
 #[tokio::test]
 async fn what_is_lent_is_part_of_what_is_guaranteed(
     #[case] spec: Value,
