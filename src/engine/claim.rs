@@ -145,20 +145,17 @@ impl Engine {
         let front = |place: &_, class| self.front(place, class);
         let first = super::tree::first_of_all(line, &front)?;
         let need = &self.classes.get(first.class).need;
-        let free = self.free();
-        let fits = need.fits(&free)
-            && self.tree.lets(line.node, need, &free)
-            && self.tree.up(line.node).all(|(_, node)| node.limit.admit(&node.usage, need));
-        let runs_one_more = self.tree.up(line.node).all(|(_, node)| {
-            let need = need.iter().filter(|&(axis, _)| axis == GROUPS);
-            need.into_iter().all(|(axis, one)| node.limit.admit_on(axis, &node.usage, one))
+        let fits = self.tree.fits(line.node, need, &self.free());
+        let group = need.iter().find(|&(axis, _)| axis == GROUPS);
+        let runs_one_more = group.is_none_or(|(axis, one)| {
+            self.tree.up(line.node).all(|(_, node)| node.limit.admit_on(axis, &node.usage, one))
         });
         let chosen = Chosen { line: slot, class: first.class, place: first.first };
-        (!fits && runs_one_more && self.may_take(&chosen)).then_some(chosen)
+        (!fits && runs_one_more && self.may_evict(&chosen)).then_some(chosen)
     }
 
     /// Whether every pod of an offer lets others be evicted for it.
-    fn may_take(&self, chosen: &Chosen) -> bool {
+    fn may_evict(&self, chosen: &Chosen) -> bool {
         let Some(slot) = self.group_slots.get(&chosen.place.group) else { return false };
         let kind = &self.classes.get(chosen.class).kind;
         let turns = self.groups[slot].offered(kind, |turn| self.is_ready(turn));

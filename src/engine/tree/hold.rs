@@ -100,7 +100,7 @@ impl Tree {
     }
 
     /// Whether so much is there for a line without what others hold.
-    pub(in super::super) fn lets(&self, line: u32, need: &Need, free: &Amounts) -> bool {
+    pub(super) fn lets(&self, line: u32, need: &Need, free: &Amounts) -> bool {
         !self.keeps
             || need.iter().all(|(axis, amount)| {
                 axis == GROUPS || amount <= free.get(axis) - self.withheld(line, axis)

@@ -147,6 +147,11 @@ impl Tree {
         Some(Chosen { line: slot, class: first.class, place: first.first })
     }
 
+    /// Whether an offer of a line fits, by whatever right.
+    pub(in super::super) fn fits(&self, line: u32, need: &Need, free: &Amounts) -> bool {
+        self.refusal(line, Band::Borrowing, need, free).is_none()
+    }
+
     fn refusal(&self, at: u32, band: Band, need: &Need, free: &Amounts) -> Option<Refusal> {
         if !need.fits(free) {
             return Some(Refusal::Free);
