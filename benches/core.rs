@@ -16,8 +16,9 @@ use tidegate::engine::{
     Assignment, ClusterId, Gang, GroupId, NodeId, PodId, PodState, QueueId, ResourceId, Uid,
     Vector,
     event::{Event, GroupConfig, NodeConfig, PodConfig, QueueConfig},
-    log::{Entry, Log, Logged, Replay},
+    log::{Counts, Entry, Log, Logged, Next, Replay},
 };
+use tidegate::record::{self, Logs};
 
 use crate::figures::{Report, Samples, memory, nanos};
 use crate::world::mix;
@@ -66,24 +67,61 @@ pub fn all(pods: Option<usize>) -> Result<Report> {
     Ok(report)
 }
 
-/// A recorded cold pass is done again.
+/// Entries, for whoever looks at them later.
+struct Kept(Arc<Mutex<Vec<Entry>>>);
+
+impl Log for Kept {
+    fn take(&mut self, entry: Entry) -> Next {
+        self.0.lock().map_or(Next::Nothing, |mut kept| {
+            kept.push(entry);
+            Next::Entry
+        })
+    }
+
+    fn begin(&mut self, _: &mut dyn Iterator<Item = Entry>) -> Next {
+        Next::Nothing
+    }
+}
+
+/// A recorded cold pass is done again, and so is the log of a real run.
 fn replay(report: &mut Report, pods: u64) -> Result<()> {
     let entries = Arc::new(Mutex::new(Vec::new()));
-    let kept = Arc::clone(&entries);
-    let log = move |entry: Entry| kept.lock().map(|mut kept| kept.push(entry)).is_ok();
-    let mut fleet = Fleet::new(pods, Load::Pods, Some(Box::new(log)));
+    let mut fleet = Fleet::new(pods, Load::Pods, Some(Box::new(Kept(Arc::clone(&entries)))));
     fleet.tell();
     fleet.cold();
     drop(fleet);
     let entries = std::mem::take(&mut *entries.lock().map_err(|_| anyhow!("a panic"))?);
-    let mut again = Replay::default();
-    let mut result = Ok(());
-    let took = timed(|| result = entries.into_iter().try_for_each(|entry| again.step(entry)));
-    result?;
-    let events = again.counts().events as f64;
-    report.size("replayed events", again.counts().events);
-    let rate = events / took.as_secs_f64();
+    let bytes = record::bytes(entries.into_iter())?;
+    let (counts, took) = done_again(&bytes)?;
+    report.size("replayed events", counts.events);
+    report.size("bytes of them", bytes.len() as u64);
+    let rate = counts.events as f64 / took.as_secs_f64();
     report.add_with_goal("replay", rate, "events/s", "at least 200000");
+    done_again(include_bytes!("../tests/fixtures/preemption.log"))?;
+    Ok(())
+}
+
+fn done_again(bytes: &[u8]) -> Result<(Counts, Duration)> {
+    let begin = Instant::now();
+    let mut again = Replay::default();
+    for entry in Logs::of(bytes)? {
+        again.step(entry?)?;
+    }
+    // Brings all up to date and starts nothing.
+    again.step(Entry::Rehearsed(0))?;
+    Ok((again.counts(), begin.elapsed()))
+}
+
+/// An engine is written down as it is and made again from that.
+fn restore(report: &mut Report, k: &str, fleet: Fleet) -> Result<()> {
+    let mut bytes = Ok(Vec::new());
+    let wrote = timed(|| bytes = record::bytes(fleet.engine.snapshot()));
+    drop(fleet);
+    let bytes = bytes?;
+    let (_, restored) = done_again(&bytes)?;
+    report.size(&format!("bytes of a snapshot {k}"), bytes.len() as u64);
+    report.add(format!("snapshot_{k}"), nanos(wrote) / 1e6, "ms");
+    report.add_with_goal(format!("restore_{k}"), nanos(restored) / 1e6, "ms", "at most 3000");
     Ok(())
 }
 
@@ -132,6 +170,7 @@ pub fn one(pods: u64, load: Load) -> Result<Report> {
         let took = nanos(ends.per_mille(part)) / 1e3;
         report.add_with_goal(format!("end_{name}_{k}"), took, "us", goal);
     }
+    restore(&mut report, &k, fleet)?;
     Ok(report)
 }
 
@@ -146,7 +185,7 @@ struct Fleet {
 
 impl Fleet {
     /// Queues and nodes, and nothing that waits.
-    fn new(pods: u64, load: Load, log: Option<Log>) -> Self {
+    fn new(pods: u64, load: Load, log: Option<Box<dyn Log>>) -> Self {
         let queues = (pods / 100).max(10);
         let (engine, running) = (Logged::new(log), VecDeque::new());
         let mut fleet = Self { engine, now: 0, pods, queues, load, running };

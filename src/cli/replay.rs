@@ -16,7 +16,7 @@ use super::output::Printed;
 /// decided. A log that is decided otherwise is a bug, or another version: exit code 1.
 #[derive(Debug, clap::Args)]
 pub struct Replay {
-    /// Logs, each of one process.
+    /// Logs, as `--record` writes them; each is done by itself.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// How to print.

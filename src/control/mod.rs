@@ -73,7 +73,7 @@ pub struct Edges {
     /// The time.
     pub clock: Clock,
     /// Where to write down what the engine is told.
-    pub log: Option<Log>,
+    pub log: Option<Box<dyn Log>>,
 }
 
 /// Runs until cancelled.
@@ -143,6 +143,7 @@ impl Control {
         let now = self.now();
         self.absorb(now, batch);
         self.decide(now);
+        self.notice_record();
         self.publish(now);
         self.write_statuses(now);
         self.dispatch()?;
@@ -152,6 +153,12 @@ impl Control {
 
     fn now(&self) -> Millis {
         (self.edges.clock)()
+    }
+
+    fn notice_record(&mut self) {
+        let recording = self.engine.is_recorded();
+        self.changed |= recording != self.totals.recording;
+        self.totals.recording = recording;
     }
 
     fn leads(&self) -> bool {

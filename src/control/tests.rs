@@ -7,6 +7,7 @@ use crate::engine::event::{
     Address, GroupConfig, GroupName, Maker, Name, NodeConfig, ObjectRef, Origin, PodConfig,
     Preemption, QueueConfig, QueueName,
 };
+use crate::engine::log::{Entry, Next};
 use crate::engine::{
     Assignment, ClusterId, Gang, GroupId, NodeId, PodState, QueueId, ResourceId, Uid, Vector,
     WithinQueue,
@@ -34,6 +35,10 @@ fn address(name: &str, uid: u128) -> Address {
 }
 
 fn start() -> Bench {
+    start_recorded(None)
+}
+
+fn start_recorded(log: Option<Box<dyn Log>>) -> Bench {
     let (inbox, inputs) = mpsc::channel(1_000);
     let (writes, actions) = mpsc::channel(1_000);
     let published = published();
@@ -44,7 +49,7 @@ fn start() -> Bench {
         published: published.clone(),
         heartbeat: Arc::default(),
         clock: Arc::new(move || time.fetch_add(10, Ordering::Relaxed)),
-        log: None,
+        log,
     };
     let cancel = CancellationToken::new();
     let running = tokio::spawn(run(edges, cancel.clone()));
@@ -146,6 +151,31 @@ impl Bench {
     async fn action(&mut self) -> Action {
         tokio::time::timeout(Duration::from_secs(5), self.actions.recv()).await.unwrap().unwrap()
     }
+}
+
+/// Takes so many entries and no more.
+struct Short(usize);
+
+impl Log for Short {
+    fn take(&mut self, _: Entry) -> Next {
+        self.0 -= 1;
+        if self.0 > 0 { Next::Entry } else { Next::Nothing }
+    }
+
+    fn begin(&mut self, _: &mut dyn Iterator<Item = Entry>) -> Next {
+        Next::Nothing
+    }
+}
+
+#[tokio::test]
+async fn the_loop_goes_on_without_a_record_when_that_has_ended() {
+    let mut bench = start_recorded(Some(Box::new(Short(20))));
+    bench.view(|view| view.totals.recording).await;
+    bench.queue(1_000).await;
+    bench.lead().await;
+    bench.view(|view| !view.totals.recording).await;
+    bench.job(1, 5_000_000).await;
+    while !matches!(bench.action().await, Action::Release(_)) {}
 }
 
 #[tokio::test]

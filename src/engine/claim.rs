@@ -40,33 +40,33 @@ const MIN_RUNTIME: Millis = 600_000;
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     /// In the order in which they were made.
-    made: Vec<Claim>,
+    pub(super) made: Vec<Claim>,
     /// When the next may be made.
-    at: Millis,
+    pub(super) at: Millis,
     /// Made at this look.
-    made_now: u32,
+    pub(super) made_now: u32,
     /// Some were made since it was last seen which may start.
     are_new: bool,
     /// A rehearsal has answered: time alone changes nothing for whoever does not decide.
     pub(super) is_rehearsed: bool,
     /// Pods whose eviction was decided.
-    evicting: BTreeSet<PodId>,
+    pub(super) evicting: BTreeSet<PodId>,
     /// Pods that could not be evicted, and until when that is not tried again.
-    spared: BTreeMap<PodId, Millis>,
+    pub(super) spared: BTreeMap<PodId, Millis>,
     /// Slots of pods that are charged and on their way out.
     leaving: BTreeSet<u32>,
 }
 
 /// An offer that is charged and whose room is being made.
 #[derive(Debug)]
-struct Claim {
-    group: u32,
-    line: u32,
-    class: ClassId,
+pub(super) struct Claim {
+    pub(super) group: u32,
+    pub(super) line: u32,
+    pub(super) class: ClassId,
     /// Slots of its pods, in turn.
-    pods: Vec<u32>,
+    pub(super) pods: Vec<u32>,
     /// Pods that were evicted for it.
-    evicted: u32,
+    pub(super) evicted: u32,
 }
 
 /// What is charged for claims, by node of the tree, and at the root for all.

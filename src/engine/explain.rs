@@ -121,8 +121,11 @@ impl Engine {
     }
 
     fn larger_than_any_node(&self, kind: &Kind) -> Option<Reason> {
-        let misses = |(shape, _)| self.fleet.nearest_miss(&self.shapes.get(shape).cost);
-        kind.parts.iter().find_map(misses).map(Reason::LargerThanAnyNode)
+        // In an order that does not depend on what was told when, as numbers of costs do.
+        let costs: BTreeSet<&Vector> =
+            kind.parts.iter().map(|(shape, _)| &self.shapes.get(shape).cost).collect();
+        let misses = |cost: &Vector| self.fleet.nearest_miss(cost);
+        costs.into_iter().find_map(misses).map(Reason::LargerThanAnyNode)
     }
 
     fn over_limit(&self, path: &[(u32, &Node)], need: &Need) -> Option<Reason> {

@@ -27,7 +27,7 @@ pub(super) struct Fleet {
 #[derive(Debug, Default)]
 pub(super) struct Node {
     pub(super) config: NodeConfig,
-    foreign: Vector,
+    pub(super) foreign: Vector,
     /// Slots of the pods on it.
     pub(super) pods: BTreeSet<u32>,
     pub(super) known: bool,
@@ -55,7 +55,6 @@ impl Fleet {
         self.nodes.get(&id)
     }
 
-    #[cfg(test)]
     pub(super) fn iter(&self) -> impl Iterator<Item = (NodeId, &Node)> {
         self.nodes.iter().map(|(&id, node)| (id, node))
     }

@@ -3,6 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::event::GroupConfig;
 use super::line::{Place, halves};
 use super::model::{Assignment, ClusterId, Gang, GroupId, Millis, PodId, PodState, Uid};
@@ -309,7 +311,7 @@ impl Group {
         }
     }
 
-    fn kind(&self, parts: Parts) -> Kind {
+    pub(super) fn kind(&self, parts: Parts) -> Kind {
         Kind {
             parts,
             adds_group: self.charged == 0,
@@ -341,13 +343,7 @@ impl Group {
             *counts.entry(turn.shape).or_default() += 1;
             found += 1;
         }
-        match counts.first_key_value() {
-            _ if found < together => Vec::new(),
-            Some((&shape, &count)) if counts.len() == 1 => {
-                vec![self.kind(Parts::Alike(shape, count))]
-            }
-            _ => vec![self.kind(Parts::Mixed(counts.into_iter().collect()))],
-        }
+        if found < together { Vec::new() } else { vec![self.kind(Parts::of(counts))] }
     }
 
     /// The pods of one of its offers, in order.
@@ -372,7 +368,7 @@ impl Group {
 }
 
 /// How far our own release of a pod has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ReleaseState {
     /// Not decided.
     None,

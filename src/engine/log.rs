@@ -2,7 +2,8 @@
 //!
 //! An engine that is told the same decides the same. So a log of what it was told, with a digest
 //! of what it decided, is a test: whoever replays it comes to the same digests, or finds the
-//! first entry at which something else is decided. Logs hold numbers and no names.
+//! first entry at which something else is decided. Logs hold numbers and no names. One that
+//! begins later than its engine begins with what makes an equal one.
 
 use std::ops::Deref;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::decide::{Cause, Decided, Decision, Eviction};
 use super::event::Event;
 use super::model::Millis;
+use super::snapshot::Past;
 use super::world::Engine;
 
 /// One thing that was done to an engine.
@@ -24,6 +26,9 @@ pub enum Entry {
     Decided(u64, Digest),
     /// [`Engine::rehearse`] with this budget.
     Rehearsed(u64),
+    /// Ends the events that tell what there was when the log began: what no event tells, and
+    /// the digest then.
+    Recalled(Box<Past>, Digest),
 }
 
 /// Of all that was decided so far, in order: FNV-1a in 64 bits (Fowler, Noll, Vo).
@@ -64,15 +69,33 @@ impl Digest {
     }
 }
 
-/// Takes entries; gives back whether it takes more.
-pub type Log = Box<dyn FnMut(Entry) -> bool + Send>;
+/// Where entries are written down. It never waits.
+pub trait Log: Send {
+    /// Takes one entry.
+    fn take(&mut self, entry: Entry) -> Next;
+    /// Begins anew with entries that make an engine equal to the one that is there now.
+    fn begin(&mut self, snapshot: &mut dyn Iterator<Item = Entry>) -> Next;
+}
+
+/// What a log takes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// What is done.
+    Entry,
+    /// What there is, at the next tick at the latest.
+    Snapshot,
+    /// Nothing any more.
+    Nothing,
+}
 
 /// An engine that writes down what is done to it. Readers see the engine itself.
 #[derive(Default)]
 pub struct Logged {
     engine: Engine,
     digest: Digest,
-    log: Option<Log>,
+    log: Option<Box<dyn Log>>,
+    /// The log is to begin anew.
+    is_full: bool,
 }
 
 impl Deref for Logged {
@@ -86,8 +109,21 @@ impl Deref for Logged {
 impl Logged {
     /// An engine that nothing was done to yet.
     #[must_use]
-    pub fn new(log: Option<Log>) -> Self {
+    pub fn new(log: Option<Box<dyn Log>>) -> Self {
         Self { log, ..Self::default() }
+    }
+
+    /// Whether anything is written down.
+    #[must_use]
+    pub fn is_recorded(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Entries that make an engine equal to this one, but for what its last rehearsal said.
+    pub fn snapshot(&self) -> impl Iterator<Item = Entry> + '_ {
+        let told = self.engine.told().map(|(now, event)| Entry::Told(now, event));
+        let past = || Entry::Recalled(Box::new(self.engine.past()), self.digest);
+        told.chain(std::iter::once_with(past))
     }
 
     /// See [`Engine::apply`].
@@ -100,6 +136,9 @@ impl Logged {
 
     /// See [`Engine::tick`].
     pub fn tick(&mut self, now: Millis) -> bool {
+        if self.is_full {
+            self.begin_anew();
+        }
         self.write(Entry::Ticked(now));
         self.engine.tick(now)
     }
@@ -129,11 +168,19 @@ impl Logged {
     }
 
     fn write(&mut self, entry: Entry) {
-        if let Some(log) = &mut self.log
-            && !log(entry)
-        {
-            self.log = None;
+        let Some(log) = &mut self.log else { return };
+        match log.take(entry) {
+            Next::Entry => {}
+            Next::Snapshot => self.is_full = true,
+            Next::Nothing => self.log = None,
         }
+    }
+
+    fn begin_anew(&mut self) {
+        let Some(mut log) = self.log.take() else { return };
+        let next = log.begin(&mut self.snapshot());
+        self.is_full = next == Next::Snapshot;
+        self.log = (next != Next::Nothing).then_some(log);
     }
 }
 
@@ -185,6 +232,10 @@ impl Replay {
             }
             Entry::Ticked(now) => drop(self.engine.tick(now)),
             Entry::Rehearsed(budget) => self.engine.rehearse(size(budget)),
+            Entry::Recalled(past, digest) => {
+                self.engine.recall(*past);
+                self.digest = digest;
+            }
             Entry::Decided(budget, written) => {
                 let decided = self.engine.decide(size(budget));
                 self.counts.started += number(decided.started.len());

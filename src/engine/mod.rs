@@ -31,6 +31,7 @@ mod settle;
 mod shapes;
 mod share;
 mod slab;
+mod snapshot;
 mod summary;
 mod tree;
 mod world;

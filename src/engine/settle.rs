@@ -311,21 +311,22 @@ impl Engine {
     }
 
     fn hold_classes(&mut self, kinds: Vec<Kind>) -> Offers {
-        let mut classes: Vec<ClassId> = Vec::with_capacity(kinds.len());
-        for kind in kinds {
-            let (class, new) = self.classes.hold(&mut self.shapes, kind);
-            if new {
-                self.fitting.unset(class);
-                if self.classes.get(class).need.fits(&self.free()) {
-                    self.fitting.set(class);
-                }
-            }
-            classes.push(class);
-        }
+        let classes: Vec<ClassId> = kinds.into_iter().map(|kind| self.hold_class(kind)).collect();
         match classes[..] {
             [class] => Offers::One(class),
             _ => Offers::Several(classes.into()),
         }
+    }
+
+    pub(super) fn hold_class(&mut self, kind: Kind) -> ClassId {
+        let (class, new) = self.classes.hold(&mut self.shapes, kind);
+        if new {
+            self.fitting.unset(class);
+            if self.classes.get(class).need.fits(&self.free()) {
+                self.fitting.set(class);
+            }
+        }
+        class
     }
 
     /// Moves a group from where it stood to where it stands.

@@ -1,5 +1,7 @@
 //! What pods cost, and what groups offer: each different one kept once, with a number.
 
+use std::collections::BTreeMap;
+
 use super::amounts::{Axes, Need};
 use super::directory::Directory;
 use super::mask::Mask;
@@ -110,6 +112,13 @@ pub(super) enum Parts {
 }
 
 impl Parts {
+    pub(super) fn of(counts: BTreeMap<ShapeId, u32>) -> Self {
+        match counts.first_key_value() {
+            Some((&shape, &count)) if counts.len() == 1 => Self::Alike(shape, count),
+            _ => Self::Mixed(counts.into_iter().collect()),
+        }
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (ShapeId, u32)> + '_ {
         let (alike, mixed) = match self {
             Self::Alike(shape, count) => (Some((*shape, *count)), &[][..]),

@@ -113,16 +113,7 @@ impl World {
 
     /// What was told of a pod last.
     fn told(&self, id: PodId) -> PodConfig {
-        let pod = &self.engine.pods[self.engine.slot_of(id).unwrap()];
-        PodConfig {
-            group: self.engine.groups[pod.group].id,
-            cost: self.engine.shapes.get(pod.shape).cost.clone(),
-            priority: pod.priority,
-            created: pod.created,
-            started: None,
-            never_preempts: false,
-            state: pod.state,
-        }
+        self.engine.told_of(self.engine.slot_of(id).unwrap())
     }
 
     /// CPU that a queue and those below it are charged.
@@ -936,6 +927,17 @@ fn a_backlog_is_full_at_its_most_and_open_again_when_a_tenth_has_gone() {
     assert_eq!(world.engine.full().len(), 1, "a lowered most counts at once");
     world.queue(2, |_| {});
     assert!(world.engine.full().is_empty(), "no most, never full");
+}
+
+#[test]
+fn a_backlog_that_was_full_a_moment_ago_is_so_after_a_snapshot() {
+    let mut world = World::new(0);
+    let queue = world.queue(1, |q| q.max_pending = Some(20));
+    let pods: Vec<PodId> = (0..20).map(|_| world.single(queue, |_| {})).collect();
+    world.apply(Event::PodRemoved(pods[0]));
+    let mut restored = world.engine.restored();
+    restored.settle();
+    assert_eq!((restored.pending(queue), restored.full().len()), (19, 1));
 }
 
 #[test]

@@ -145,6 +145,13 @@ const FAMILIES: &[Family] = &[
         samples: |now| alone(seconds(now.view.time)),
     },
     Family {
+        name: "tidegate_recording",
+        help: "1 while what the decision core is told is written down (`--record`); 0 after a record has ended before the process.",
+        kind: Kind::Gauge,
+        labels: &[],
+        samples: |now| alone(u64::from(now.view.totals.recording)),
+    },
+    Family {
         name: "tidegate_loop_rounds_total",
         help: "Rounds of the control loop.",
         kind: Kind::Counter,
@@ -515,6 +522,8 @@ mod tests {
         tidegate_leader 0.0
         # TYPE tidegate_view_timestamp_seconds gauge
         tidegate_view_timestamp_seconds 1796067834.0
+        # TYPE tidegate_recording gauge
+        tidegate_recording 0.0
         # TYPE tidegate_loop_rounds_total counter
         tidegate_loop_rounds_total 0.0
         # TYPE tidegate_loop_inputs_total counter

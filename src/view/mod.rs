@@ -51,9 +51,11 @@ pub struct View {
     pub totals: Totals,
 }
 
-/// Counters since the start of the process.
+/// What the loop counts since the start of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
+    /// What the core is told is written down.
+    pub recording: bool,
     /// Pods decided to start.
     pub decided: u64,
     /// Releases the apiserver accepted.

@@ -75,13 +75,13 @@ pub struct Args {
     /// of this directory, for `tidegate replay`. It holds numbers and no names.
     #[arg(long, env = "TIDEGATE_RECORD", value_name = "DIR")]
     record: Option<PathBuf>,
-    /// Mebibytes after which the record ends.
-    #[arg(long, default_value = "256", value_name = "MIB")]
+    /// Mebibytes told after which another file of the record begins; the last two are kept.
+    #[arg(long, default_value = "128", value_name = "MIB", value_parser = clap::value_parser!(u32).range(1..))]
     record_limit: u32,
 }
 
 impl Args {
-    fn record(&self) -> Result<Option<Log>, RecordError> {
+    fn record(&self) -> Result<Option<Box<dyn Log>>, RecordError> {
         let most = u64::from(self.record_limit) << 20;
         self.record.as_deref().map(|directory| record::begin(directory, now(), most)).transpose()
     }

@@ -58,7 +58,7 @@ pub(super) struct Shape {
     /// Whether something is odd: unknown queues, cycles, weight 0, faults.
     pub(super) odd: bool,
     /// Whether anything is evicted.
-    takes_back: bool,
+    pub(super) takes_back: bool,
     /// Whether any queue lends less than it has.
     keeps: bool,
 }

@@ -111,11 +111,18 @@ impl Script {
                 self.tell(Event::Synced(cluster));
             }
         }
+        if self.shape.takes_back {
+            // Who has a better right finds little left.
+            for _ in 0..2 {
+                let queue = self.shape.queue(&mut self.random);
+                self.runs(Assignment::Queue(queue), 24);
+            }
+        }
         for _ in 0..self.random.within(0, 2 * self.shape.size.groups) {
             self.pods_arrive();
         }
         if self.shape.odd && self.random.one_in(3) {
-            self.strays_run();
+            self.runs(Assignment::Unnamed, 4);
         }
     }
 
@@ -159,25 +166,23 @@ impl Script {
         }
     }
 
-    /// What runs and no queue pays for.
-    fn strays_run(&mut self) {
+    /// Work that runs already.
+    fn runs(&mut self, queue: Assignment, most: u32) {
         let group = self.group();
         let config = self.shape.group_config(&mut self.random);
-        let config = GroupConfig { queue: Assignment::Unnamed, ..config };
-        self.tell(Event::GroupChanged(group, config));
-        for id in 1..=self.random.within(1, 4) {
-            let cost = self.shape.cost(&mut self.random);
-            let state = PodState::Released { held: false };
+        self.tell(Event::GroupChanged(group, GroupConfig { queue, ..config }));
+        for _ in 0..self.random.within(1, most) {
+            let id = Uid(u128::from(self.random.within(1, UIDS)));
             let config = PodConfig {
                 group,
-                cost,
+                cost: self.shape.cost(&mut self.random),
                 priority: 0,
                 created: 1,
                 started: None,
                 never_preempts: false,
-                state,
+                state: PodState::Released { held: false },
             };
-            self.tell(Event::PodChanged(Uid(u128::from(id)), config));
+            self.tell(Event::PodChanged(id, config));
         }
     }
 

@@ -1,10 +1,10 @@
 //! What both schedulers show of their books.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::model::{Assignment, GroupId, QueueId, ResourceId, Vector};
 use super::super::reference::{Reference, Spot};
-use super::super::{Engine, QueueSummary};
+use super::super::{Engine, GroupSummary, QueueSummary};
 
 /// Without what is zero or empty.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(in super::super) struct Seen {
     lines: BTreeMap<QueueId, Vec<GroupId>>,
     /// Groups that have nothing to say of why they wait.
     silent: Vec<GroupId>,
+    /// Where everything is shown: groups, and why they wait; queues; which are full.
+    everything: Option<(Vec<GroupSummary>, Vec<QueueSummary>, BTreeSet<QueueId>)>,
 }
 
 impl Seen {
@@ -37,7 +39,7 @@ impl Seen {
             line.sort_by_key(|&id| reference.place(id));
         }
         let usage = used(usage, &books.capacity);
-        Self { capacity: without_zeros(&books.capacity), usage, lines, silent: Vec::new() }
+        Self { capacity: without_zeros(&books.capacity), usage, lines, ..Self::default() }
     }
 
     pub(super) fn of_engine(engine: &Engine) -> Self {
@@ -55,7 +57,13 @@ impl Seen {
             capacity: without_zeros(&engine.capacity()),
             lines: lines.collect(),
             silent: silent.collect(),
+            everything: None,
         }
+    }
+
+    pub(super) fn everything_of(engine: &Engine) -> Self {
+        let everything = (engine.groups().collect(), engine.queues(), engine.full().clone());
+        Self { everything: Some(everything), ..Self::of_engine(engine) }
     }
 }
 

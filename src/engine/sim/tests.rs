@@ -48,6 +48,55 @@ fn evictions_come_to_an_end_when_nothing_changes() {
     assert!(evicted > 0, "nothing was ever evicted");
 }
 
+/// An engine that is made anew from its snapshot before every so many steps; never, if 0. `ALL`
+/// shows everything it knows and keeps to itself when it wakes, which may be in vain.
+#[derive(Default)]
+struct Restored<const EVERY: u32, const ALL: bool>(Engine, u32);
+
+impl<const EVERY: u32, const ALL: bool> Restored<EVERY, ALL> {
+    fn engine(&mut self) -> &mut Engine {
+        self.1 += 1;
+        if self.1.is_multiple_of(EVERY) {
+            self.0 = self.0.restored();
+        }
+        &mut self.0
+    }
+}
+
+impl<const EVERY: u32, const ALL: bool> Scheduler for Restored<EVERY, ALL> {
+    fn apply(&mut self, now: Millis, event: Event) {
+        self.engine().apply(now, event);
+    }
+
+    fn tick(&mut self, now: Millis) -> bool {
+        self.engine().tick(now) && !ALL
+    }
+
+    fn decide(&mut self, budget: usize) -> Decided {
+        let decided = self.engine().decide(budget);
+        self.0.entitle();
+        decided
+    }
+
+    fn rehearse(&mut self, budget: usize) {
+        self.engine().rehearse(budget);
+    }
+
+    fn seen(&self) -> Seen {
+        if ALL { Seen::everything_of(&self.0) } else { Seen::of_engine(&self.0) }
+    }
+}
+
+#[test]
+fn an_engine_made_from_snapshots_decides_as_the_reference_does() {
+    seeds().for_each(agrees::<Reference, Restored<7, false>>);
+}
+
+#[test]
+fn an_engine_made_from_snapshots_explains_as_the_one_that_lived_on() {
+    seeds().for_each(agrees::<Restored<0, true>, Restored<1, true>>);
+}
+
 /// Decides as the reference does, but never lets this pod go.
 #[derive(Default)]
 struct Unfair(Reference);

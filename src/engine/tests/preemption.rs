@@ -195,6 +195,20 @@ fn at_one_look_so_many_claim_and_the_next_look_goes_on() {
 }
 
 #[test]
+fn a_look_that_was_cut_short_goes_on_after_a_snapshot() {
+    let mut world = cluster(100);
+    let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(100));
+    let borrower = queue(&mut world, 2, |_| {});
+    wait(&mut world, borrower, 100, 1);
+    assert_eq!(later(&mut world, 0).0.len(), 100);
+    wait(&mut world, own, 40, 1);
+    world.engine.tick(world.engine.now + SECOND);
+    assert_eq!(world.engine.decide(30).evicted.len(), 30);
+    world.engine = world.engine.restored();
+    assert_eq!(later(&mut world, 0).1.len(), 2);
+}
+
+#[test]
 fn work_that_is_not_preemptible_stays() {
     let mut world = cluster(4);
     let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(2));
@@ -286,9 +300,13 @@ fn an_eviction_that_is_refused_gives_the_claim_up_until_it_may_be_tried_again() 
     assert_eq!(later(&mut world, SECOND).1, lent);
     let retry_at = world.engine.now + MINUTE;
     world.apply(Event::Outcome(lent[0], Outcome::NotEvicted { retry_at }));
-    assert_eq!(later(&mut world, SECOND), (vec![], vec![]));
-    assert_eq!(world.code(waits[0]), "Capacity");
-    assert_eq!(later(&mut world, MINUTE), (vec![], lent));
+    // One that is made from a snapshot does not ask too early either.
+    let restored = World { engine: world.engine.restored(), next: world.next };
+    for mut world in [world, restored] {
+        assert_eq!(later(&mut world, SECOND), (vec![], vec![]));
+        assert_eq!(world.code(waits[0]), "Capacity");
+        assert_eq!(later(&mut world, MINUTE), (vec![], lent.clone()));
+    }
 }
 
 #[test]
