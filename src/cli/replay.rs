@@ -136,8 +136,13 @@ mod tests {
 
     #[test]
     fn the_run_that_was_recorded_is_decided_the_same_again() {
-        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/preemption.log");
-        let printed = replay(&args(&[file])).unwrap();
-        assert!(!printed.failed && printed.out.contains("the same was decided"), "{}", printed.out);
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures");
+        let files = std::fs::read_dir(fixtures).unwrap().map(|file| file.unwrap().path());
+        let files: Vec<PathBuf> =
+            files.filter(|path| path.extension().is_some_and(|end| end == "log")).collect();
+        assert!(!files.is_empty());
+        let printed = replay(&Replay { files, output: Format::Text }).unwrap();
+        assert!(!printed.failed, "{}", printed.out);
+        assert!(printed.out.lines().all(|line| line.ends_with("the same was decided")));
     }
 }
