@@ -520,6 +520,14 @@ status:
     }
 
     #[test]
+    fn an_amount_that_is_meant_for_each_device_counts_once_as_it_is_written() {
+        let container =
+            "{name: app, resources: {requests: {nvidia.com/gpu: 2, nvidia.com/gpumem: 3000}}}";
+        let pod = format!("spec: {{containers: [{container}]}}");
+        assert_eq!(cost(&pod), "nvidia.com/gpu=2 nvidia.com/gpumem=3000");
+    }
+
+    #[test]
     fn fractions_are_summed_before_they_are_rounded_up() {
         let container = "{name: a, resources: {requests: {cpu: 500u, memory: 600m}}}";
         let pod = format!("spec: {{containers: [{container}, {container}, {container}]}}");

@@ -565,6 +565,48 @@ fn a_limit_below_what_runs_stops_new_work_and_nothing_goes_negative() {
 }
 
 #[test]
+fn of_what_is_used_beyond_what_there_is_only_who_asks_for_it_waits() {
+    let mut world = World::new(0);
+    let node = |gpus: i128| {
+        let allocatable = [(CPU, 4000), (GPU, gpus), (PODS, 110)].into_iter().collect();
+        let config = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+        Event::NodeChanged(NodeId(1), config)
+    };
+    let gpus = |gpus: i128| [(CPU, 1000), (GPU, gpus), (PODS, 1)].into_iter().collect();
+    world.apply(node(4));
+    let queue = world.queue(1, |queue| queue.limit = cpu(4000));
+    let runs = world.single(queue, |pod| pod.cost = gpus(4));
+    assert_eq!(world.decide(), [runs]);
+    world.see(runs, bound(1));
+    // The node stays, its devices are lost.
+    world.apply(node(1));
+    let asks = world.single(queue, |pod| pod.cost = gpus(1));
+    let plain = world.single(queue, |_| {});
+    assert_eq!(world.decide(), [plain]);
+    assert_eq!(world.code(asks), "Capacity");
+}
+
+#[test]
+fn beside_a_queue_above_its_limit_others_share_what_is_free_and_no_more() {
+    let mut world = World::new(100_000);
+    let parent = world.queue(1, |queue| queue.limit = cpu(4000));
+    let over = world.queue(2, |queue| queue.parent = Some(parent));
+    let beside = world.queue(3, |queue| queue.parent = Some(parent));
+    for _ in 0..3 {
+        world.single(over, |_| {});
+    }
+    assert_eq!(world.decide().len(), 3);
+    world.queue(2, |queue| {
+        (queue.parent, queue.limit) = (Some(parent), cpu(1000));
+    });
+    for _ in 0..8 {
+        world.single(beside, |_| {});
+    }
+    assert_eq!(world.decide().len(), 1);
+    assert_eq!((world.usage(over), world.usage(beside)), (3000, 1000));
+}
+
+#[test]
 fn foreign_requests_and_cordoned_nodes_take_from_what_is_shared() {
     let mut world = World::new(4000);
     let queue = world.queue(1, |_| {});

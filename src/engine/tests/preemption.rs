@@ -69,6 +69,21 @@ fn a_guarantee_is_taken_back_from_what_was_lent_last() {
 }
 
 #[test]
+fn what_a_guarantee_was_lowered_by_is_taken_back_from_what_started_last() {
+    let mut world = cluster(8);
+    let shrinks = queue(&mut world, 1, |queue| queue.guaranteed = cpus(6));
+    let grows = queue(&mut world, 2, |queue| queue.guaranteed = cpus(2));
+    let runs = run(&mut world, shrinks, 6, 1);
+    run(&mut world, grows, 2, 1);
+    wait(&mut world, grows, 8, 1);
+    assert_eq!(later(&mut world, SECOND), (vec![], vec![]), "each has its own");
+    queue(&mut world, 1, |queue| queue.guaranteed = cpus(4));
+    assert_eq!(later(&mut world, SECOND), (vec![], vec![]), "lowered is not yet given to another");
+    queue(&mut world, 2, |queue| queue.guaranteed = cpus(4));
+    assert_eq!(later(&mut world, SECOND), (vec![], vec![runs[5], runs[4]]));
+}
+
+#[test]
 fn nobody_is_taken_from_who_is_not_above_its_due() {
     let mut world = cluster(8);
     let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(2));
