@@ -102,6 +102,21 @@ fn what_one_cannot_use_goes_to_the_others_by_weight() {
 }
 
 #[test]
+fn each_resource_is_shared_for_itself() {
+    let mut world = cluster(0);
+    let allocatable = [(CPU, 12_000), (MEMORY, 24 * GIB), (PODS, 1000)].into_iter().collect();
+    let config = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+    world.apply(Event::NodeChanged(NodeId(2), config));
+    let (a, b) = (world.queue(1, |_| {}), world.queue(2, |_| {}));
+    pods_of(&mut world, a, 12, 1);
+    for _ in 0..12 {
+        let amounts = [(CPU, 1000), (MEMORY, 4 * GIB), (PODS, 1)];
+        world.single(b, |pod| pod.cost = amounts.into_iter().collect());
+    }
+    assert_eq!(ends_with(&mut world, [a, b]), [6, 6]);
+}
+
+#[test]
 fn a_floor_is_filled_first() {
     let mut world = cluster(100);
     let (a, b) = (world.queue(1, |q| q.guaranteed = cpus(70)), world.queue(2, |_| {}));

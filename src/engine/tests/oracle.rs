@@ -6,6 +6,8 @@ use serde::Deserialize;
 use super::super::reference::{Reference, Spot};
 use super::*;
 
+mod shares;
+
 #[derive(Deserialize)]
 struct Case {
     capacity: i128,
@@ -45,34 +47,35 @@ fn events(case: &Case) -> Vec<Event> {
         events.push(Event::QueueChanged(QueueId(index), config));
     }
     for (index, queue) in (0..).zip(&case.queues) {
-        let group = GroupConfig {
-            cluster: HERE,
-            root: Uid(u128::from(index)),
-            queue: Assignment::Queue(QueueId(index)),
-            gang: Gang::Units,
-            singleton: None,
-            non_preemptible: false,
-        };
-        let id = GroupId(u64::from(index));
-        events.push(Event::GroupChanged(id, group));
-        for number in 0..queue.demand {
-            let config = PodConfig {
-                group: id,
-                cost: cost(1),
-                priority: 0,
-                created: i64::from(number),
-                started: None,
-                never_preempts: false,
-                state: PodState::Gated,
-            };
-            events.push(Event::PodChanged(pod(index, number), config));
-        }
+        events.extend(units(index, queue.demand, &cost(1)));
     }
     events
 }
 
-fn pod(queue: u32, number: u32) -> PodId {
-    Uid(u128::from(queue) << 32 | u128::from(number))
+/// So many pods of one group, which wait in the queue of its number.
+fn units(number: u32, pods: u32, cost: &Vector) -> Vec<Event> {
+    let group = GroupId(u64::from(number));
+    let config = GroupConfig {
+        cluster: HERE,
+        root: Uid(u128::from(number)),
+        queue: Assignment::Queue(QueueId(number)),
+        gang: Gang::Units,
+        singleton: None,
+        non_preemptible: false,
+    };
+    let pod = |at: u32| {
+        let config = PodConfig {
+            group,
+            cost: cost.clone(),
+            priority: 0,
+            created: i64::from(at),
+            started: None,
+            never_preempts: false,
+            state: PodState::Gated,
+        };
+        Event::PodChanged(Uid(u128::from(number) << 32 | u128::from(at)), config)
+    };
+    [Event::GroupChanged(group, config)].into_iter().chain((0..pods).map(pod)).collect()
 }
 
 #[test]
