@@ -114,7 +114,9 @@ impl Cluster {
     }
 
     fn once(cell: &'static OnceLock<Result<Self, String>>) -> Result<&'static Self> {
-        cell.get_or_init(|| Self::start(&Options::default()).map_err(|e| format!("{e:#}")))
+        // Tests leave their work: there is room for all of it at once.
+        let roomy = Options { nodes: 8, ..Options::default() };
+        cell.get_or_init(|| Self::start(&roomy).map_err(|e| format!("{e:#}")))
             .as_ref()
             .map_err(|e| anyhow!("the shared cluster did not start: {e}"))
     }
