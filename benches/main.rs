@@ -18,6 +18,8 @@ mod core;
 mod engine;
 mod figures;
 mod path;
+mod peers;
+mod timeless;
 mod world;
 
 use std::process::ExitCode;
@@ -35,6 +37,12 @@ enum Name {
     Engine,
     /// The decision core on whole fleets, up to a million waiting pods: five minutes.
     Core,
+    /// The decision core in virtual time, on Kueue's inputs and while demand comes in waves:
+    /// three minutes.
+    Virtual,
+    /// The inputs of benchmarks of Armada and of `YuniKorn`, through them and through the
+    /// decision core: two minutes.
+    Peers,
     /// What creating a pod costs, and its whole life: two minutes.
     Admission,
     /// What letting pods go costs, and how long it takes: two minutes.
@@ -91,6 +99,8 @@ fn measure(args: &Args) -> Result<Report> {
             None => core::all(args.pods),
             Some(pods) => core::one(pods, args.load.unwrap_or(core::Load::Pods)),
         },
+        Name::Virtual => timeless::measure(),
+        Name::Peers => peers::measure(),
         Name::Admission => path::run(args.pods, path::admission::measure),
         Name::Release => path::run(args.pods, path::release::measure),
         Name::Memory => path::run(args.pods, path::memory::measure),
