@@ -77,6 +77,8 @@ pub struct Virtual {
     pub evictions: u64,
     /// Time that the core took.
     pub took: Duration,
+    /// The longest round, in which it brings itself up to date and decides.
+    pub longest: Duration,
     due: BTreeMap<(Millis, usize), Happens>,
     told: usize,
 }
@@ -91,6 +93,7 @@ impl Virtual {
             asked: vec![0; queues.len()],
             evictions: 0,
             took: Duration::ZERO,
+            longest: Duration::ZERO,
             due: BTreeMap::new(),
             told: 0,
         };
@@ -149,7 +152,8 @@ impl Virtual {
         loop {
             let begin = Instant::now();
             let decided = self.engine.tick(self.now).then(|| self.engine.decide(ROUND));
-            self.took += begin.elapsed();
+            let took = begin.elapsed();
+            (self.took, self.longest) = (self.took + took, self.longest.max(took));
             let Some(decided) = decided else { return };
             for decision in decided.started {
                 self.start(work_of(decision.pod));

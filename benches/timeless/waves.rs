@@ -85,6 +85,7 @@ fn waves(report: &mut Report, name: &str, reclaim: Reclaim) -> Result<()> {
     }
     report.add(format!("{name}_evictions"), run.evictions as f64, "pods");
     report.add(format!("{name}_core"), run.took.as_secs_f64(), "s of the core");
+    report.add(format!("{name}_longest_round"), run.longest.as_secs_f64() * 1e3, "ms");
     Ok(())
 }
 

@@ -36,12 +36,13 @@
 //!   out from the root down. At each place what it is entitled to is split among its children
 //!   as water fills vessels of different width: each gets level × weight, but at least its
 //!   floor (what it is given, as far as it demands that and its limit lets it) and at most its
-//!   cap (what it demands, as far as its limit lets it); both are at least what it would hold if it
-//!   used nothing. Where the floors are more than there
-//!   is, they all shrink by the same factor; where the caps are less, each gets its cap. Each
-//!   part is rounded down to a multiple of the largest power of two that is at most 2^-20 of
-//!   what there is for all, or to a whole unit: a trifle that comes or goes does not change
-//!   what everybody is entitled to. It is worked out once for a call of `decide`: what is let
+//!   cap (what it demands, as far as its limit lets it); both are at least what it would hold if
+//!   it used nothing. Where the floors are more than there is, they all shrink by the same
+//!   factor; where the caps are less, each gets its cap. A part that is its cap, or all that is
+//!   split, stays what it is. Any other is rounded down to a multiple of the largest power of two
+//!   that is at most 2^-20 of what there is for all, or to a whole unit, but never from its
+//!   floor or above to below it: a trifle that comes or goes does not change what
+//!   everybody is entitled to. It is worked out once for a call of `decide`: what is let
 //!   go moves from waiting to usage and changes no demand.
 //!
 //! # Who offers

@@ -5,9 +5,19 @@ use super::books::Books;
 use super::water::{Claim, fill};
 use super::{Amounts, Reference, Spot};
 
-/// Entitlements are whole multiples of this: a power of two, at most 2^-20 of what there is.
+/// What is between floor and cap is a whole multiple of this: a power of two, at most 2^-20 of
+/// what there is.
 fn grain(most: i128) -> i128 {
     (0..100).map(|power| 1 << power).find(|grain| grain << 21 > most).unwrap()
+}
+
+fn rounded(part: i128, (whole, claim): (i128, Claim), grain: i128) -> i128 {
+    let down = part - part % grain;
+    match part {
+        part if part == claim.cap || part == whole => part,
+        part if part < claim.floor => down,
+        _ => down.max(claim.floor),
+    }
 }
 
 impl Reference {
@@ -40,8 +50,8 @@ impl Reference {
             Claim { weight: self.weight(spot), floor: floor.max(kept), cap: cap.max(kept) }
         };
         let claims: Vec<Claim> = children.iter().map(claim).collect();
-        for (spot, part) in children.into_iter().zip(fill(most, &claims)) {
-            let part = part - part % grain;
+        for ((spot, part), claim) in children.into_iter().zip(fill(most, &claims)).zip(claims) {
+            let part = rounded(part, (most, claim), grain);
             entitled.entry(spot).or_default().set(resource, part);
             if let Spot::Queue(queue) = spot {
                 self.share_out(Some(queue), (resource, grain), part, demand, entitled);

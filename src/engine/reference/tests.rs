@@ -721,6 +721,26 @@ fn entitlements_are_whole_multiples_of_a_power_of_two_near_a_millionth() {
 }
 
 #[test]
+fn on_a_large_fleet_little_is_no_trifle_to_who_asks_for_it_or_is_guaranteed_it() {
+    let mut world = World::new(7 << 20);
+    let above = world.queue(1, |_| {});
+    let asks = world.queue(2, |queue| queue.parent = Some(above));
+    let given = world.queue(3, |queue| queue.guaranteed = cpu(6));
+    let heavy = world.queue(4, |queue| queue.weight = u32::MAX);
+    world.single(asks, 3);
+    world.single(given, 7 << 20);
+    world.single(heavy, 7 << 20);
+    let entitled = |world: &World, queue| world.entitled(Spot::Queue(queue), CPU);
+    assert_eq!(entitled(&world, given), Some(6), "4 is at most 7 << 20 >> 20");
+    assert_eq!(entitled(&world, heavy), Some((7 << 20) - 8), "not all of 7 << 20 less 6 and a bit");
+    world.queue(1, |queue| queue.weight = u32::MAX);
+    assert_eq!([above, asks].map(|queue| entitled(&world, queue)), [Some(3); 2]);
+    world.single(asks, 3);
+    world.queue(1, |queue| (queue.weight, queue.limit) = (u32::MAX, cpu(5)));
+    assert_eq!([above, asks].map(|queue| entitled(&world, queue)), [Some(5); 2]);
+}
+
+#[test]
 fn a_gang_is_not_cut_by_the_budget() {
     let mut world = World::new(10);
     let queue = world.queue(1, |_| {});

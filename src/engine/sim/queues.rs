@@ -47,7 +47,7 @@ pub(super) struct Shape {
     pub(super) size: Size,
     /// What a pod may cost.
     costs: Vec<Vector>,
-    /// Of how many amounts one is, in each resource.
+    /// Of how many amounts one is, in each resource; some are no multiple of any power of two.
     unit: i128,
     queues: Vec<QueueId>,
     clusters: u16,
@@ -76,7 +76,7 @@ impl Shape {
             resources,
             size,
             costs: Vec::new(),
-            unit: random.weighted(&[(8, 1), (1, 1 << 40), (1, 1 << 58)]).unwrap_or(1),
+            unit: random.weighted(&[(8, 1), (1, (1 << 40) + 1), (1, 1 << 58)]).unwrap_or(1),
             queues: (1..=random.within(1, size.queues)).map(QueueId).collect(),
             clusters: if random.one_in(3) { 2 } else { 1 },
             dense: [(); 3].map(|()| random.below(4)),

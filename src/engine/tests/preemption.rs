@@ -84,6 +84,19 @@ fn what_a_guarantee_was_lowered_by_is_taken_back_from_what_started_last() {
 }
 
 #[test]
+fn a_small_guarantee_comes_back_on_a_large_fleet_too() {
+    let mut world = cluster(5_000_000);
+    let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(3));
+    let borrower = queue(&mut world, 2, |_| {});
+    let lent = run(&mut world, borrower, 2, 2_499_999);
+    run(&mut world, borrower, 1, 2);
+    wait(&mut world, own, 1, 3);
+    wait(&mut world, borrower, 1, 9);
+    let (_, evicted) = later(&mut world, SECOND);
+    assert_eq!(evicted, [lent[1]]);
+}
+
+#[test]
 fn nobody_is_taken_from_who_is_not_above_its_due() {
     let mut world = cluster(8);
     let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(2));

@@ -5,10 +5,23 @@ use super::super::amounts::{Amounts, Axis, Bounds};
 use super::super::entitle::{Claim, Level, divide};
 use super::{Band, Node, ROOT, Tree};
 
-/// Entitlements are whole multiples of a power of two, at most 2⁻²⁰ of what there is, so
-/// that not each pod that comes or goes changes everybody's by a trifle.
+/// What is between floor and cap is a whole multiple of a power of two, at most 2⁻²⁰ of what
+/// there is, so that not each pod that comes or goes changes everybody's by a trifle.
 fn grain(whole: i128) -> i128 {
     1 << whole.checked_ilog2().unwrap_or(0).saturating_sub(20)
+}
+
+/// A part rounded down to whole grains, unless it is all that is claimed or split, and never
+/// across the floor: what is little for the fleet may be all that a queue has.
+fn rounded(part: i128, whole: i128, claim: Claim, grain: i128) -> i128 {
+    let down = part & -grain;
+    if part == claim.cap || part == whole {
+        part
+    } else if part < claim.floor {
+        down
+    } else {
+        down.max(claim.floor)
+    }
 }
 
 /// What is known of a division.
@@ -27,8 +40,10 @@ pub(super) enum Division {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     axis: Axis,
+    /// What was divided.
+    whole: i128,
     level: Level,
-    /// The level is that of last time: who claims the same gets the same.
+    /// As last time: who claims the same gets the same.
     same: bool,
 }
 
@@ -107,7 +122,9 @@ impl Tree {
             claims.extend(children.iter().map(|&child| self.node(child).claim(axis)));
             let last = before.get(index).map(|part| part.level);
             let level = divide(mine, &claims, last);
-            let part = Part { axis, level, same: last == Some(level) };
+            let same =
+                before.get(index).is_some_and(|last| (last.level, last.whole) == (level, mine));
+            let part = Part { axis, whole: mine, level, same };
             for (&child, &claim) in children.iter().zip(&claims) {
                 self.entitle(child, index, part, claim);
             }
@@ -121,7 +138,8 @@ impl Tree {
         if self.node(child).claims.get(index) == Some(&claim) && part.same {
             return;
         }
-        let gets = part.level.gives(claim) & -grain(self.whole.get(part.axis));
+        let all = self.whole.get(part.axis);
+        let gets = rounded(part.level.gives(claim), part.whole, claim, grain(all));
         let node = self.node_mut(child);
         if index >= node.claims.len() {
             node.claims.resize(index + 1, Claim::default());
