@@ -89,6 +89,10 @@ impl Need {
         self.0.iter().copied()
     }
 
+    pub(super) fn get(&self, axis: Axis) -> i128 {
+        self.iter().find(|&(other, _)| other == axis).map_or(0, |(_, amount)| amount)
+    }
+
     /// The sum of so many of each.
     pub(super) fn sum<'a>(parts: impl Iterator<Item = (&'a Self, i128)>) -> Self {
         let mut sum = std::collections::BTreeMap::<Axis, i128>::new();

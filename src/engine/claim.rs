@@ -112,6 +112,7 @@ impl Engine {
             self.claims.are_new = true;
             return self.make(chosen, &victims, evictions);
         }
+        self.renew_reservations();
         if self.is_draining() {
             self.drain(evictions);
         }
@@ -326,6 +327,7 @@ impl Engine {
         group.claimed -= size;
         group.started += size;
         group.being_written += size;
+        self.end_reservation(id);
         for slot in claim.pods {
             let pod = &mut self.pods[slot];
             (pod.release, pod.started) = (ReleaseState::Sent, self.now);

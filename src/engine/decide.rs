@@ -80,11 +80,20 @@ impl Engine {
         if self.keep_claims(&mut decided.started) {
             self.settle();
         }
+        let mut renewed = true;
         while decided.started.len() + decided.evicted.len() < budget {
             let may_claim = self.may_claim();
-            match self.choose(if may_claim { &BANDS_OF_RIGHT } else { &BANDS }) {
-                Some(chosen) => self.commit(chosen, &mut decided.started),
-                None if may_claim => self.claim(&mut decided.evicted),
+            let bands: &[Band] = if may_claim { &BANDS_OF_RIGHT } else { &BANDS };
+            let reserved = if renewed { self.next_reserved() } else { None };
+            match reserved.or_else(|| self.choose(bands)) {
+                Some(chosen) => {
+                    renewed = self.has_reserved(chosen.line);
+                    self.commit(chosen, &mut decided.started);
+                }
+                None if may_claim => {
+                    self.claim(&mut decided.evicted);
+                    renewed = true;
+                }
                 None => {
                     self.todo.decide = self.claims_are_new();
                     return decided;
@@ -101,13 +110,13 @@ impl Engine {
     ///
     /// [`Reason::NextInLine`]: super::Reason::NextInLine
     pub fn rehearse(&mut self, budget: usize) {
-        let decided = self.decided;
+        let (decided, reserved) = (self.decided, self.reserved.clone());
         let decisions = self.decide_only(budget);
         self.remember(&decisions);
         for decision in &decisions {
             self.take_back(decision.pod);
         }
-        self.decided = decided;
+        (self.decided, self.reserved) = (decided, reserved);
         self.settle();
         self.todo.decide = false;
         self.claims.is_rehearsed = true;
@@ -160,6 +169,7 @@ impl Engine {
         let size = u32::try_from(turns.len()).unwrap_or(u32::MAX);
         let (id, first, queue) = (group.id, group.started == 0, self.lines[chosen.line].queue);
         let begins = if group.charged == 0 { group.config.singleton } else { None };
+        self.end_reservation(id);
         self.start_charges(chosen.line, slot, &turns, chosen.class);
         for turn in turns {
             self.let_go(slot, &turn);

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::amounts::{Amounts, Need};
+use super::amounts::{Amounts, GROUPS, Need};
 use super::decide::Decision;
 use super::group::{Group, ReleaseState, Turn};
 use super::model::{Assignment, GroupId, Order, ResourceId, Vector};
 use super::reason::{Reason, Shortage};
 use super::shapes::{Kind, measure};
-use super::tree::{self, Node};
+use super::tree::{self, Node, Reserved};
 use super::world::Engine;
 
 /// What the last rehearsal would have let go, so that whoever asks is told what would be
@@ -99,6 +99,7 @@ impl Engine {
             .or_else(|| self.over_limit(&path, &need))
             .or_else(|| self.over_capacity(&cost, path.first().map(|&(at, _)| at)))
             .or_else(|| self.beyond_guarantee(kind, &path, &need))
+            .or_else(|| self.room_reserved(group, &path, &need))
             .or(Some(Reason::NextRound))
     }
 
@@ -157,6 +158,39 @@ impl Engine {
             0 => Reason::NoUsableNode(self.fleet.known),
             _ => Reason::Capacity(short),
         })
+    }
+
+    /// For whom what is free, or a limit on its path, is reserved.
+    fn room_reserved(&self, group: &Group, path: &[(u32, &Node)], need: &Need) -> Option<Reason> {
+        let &(line, _) = path.first()?;
+        let own = self.has_reservation(group.id);
+        let others = self.tree.reserved().iter().take_while(|other| !own || other.line != line);
+        let others: Vec<&Reserved> =
+            others.filter(|other| self.tree.reaches(other, line)).collect();
+        let mut places = path.iter().filter_map(|&(at, node)| {
+            let passes = |other: &&Reserved| self.tree.up(other.line).any(|(up, _)| up == at);
+            let there: Vec<&Reserved> = others.iter().copied().filter(passes).collect();
+            let most = |axis| Some(node.limit.get(axis)).filter(|_| node.limit.has(axis));
+            self.beside(&there, need, |axis| node.usage.get(axis), most)
+        });
+        let used = |axis| self.load.get(axis) + self.tree.withheld(line, axis);
+        let most = |axis| Some(self.fleet.capacity.get(axis)).filter(|_| axis != GROUPS);
+        places.next().or_else(|| self.beside(&others, need, used, most))
+    }
+
+    /// What is short when what others have reserved counts as used, and the first of them.
+    fn beside(
+        &self,
+        others: &[&Reserved],
+        need: &Need,
+        used: impl Fn(u16) -> i128,
+        most: impl Fn(u16) -> Option<i128>,
+    ) -> Option<Reason> {
+        let reserved = |axis| others.iter().map(|other| other.need.get(axis)).sum::<i128>();
+        let short = self.shortage(need, |axis| used(axis) + reserved(axis), most)?;
+        let axis = self.axes.of(short.resource)?;
+        let first = others.iter().find(|other| other.need.get(axis) > 0)?;
+        Some(Reason::RoomReserved(short, self.tree.node(first.line).queue))
     }
 
     /// Of work that may not be preempted, which queue on its path has not so much of its own.

@@ -22,7 +22,7 @@ pub(super) struct Place {
 /// of their first group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Head {
-    oldest: Millis,
+    pub(super) oldest: Millis,
     root: [u64; 2],
 }
 

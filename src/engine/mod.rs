@@ -27,6 +27,7 @@ pub mod log;
 mod mask;
 mod model;
 mod reason;
+mod reserve;
 mod settle;
 mod shapes;
 mod share;

@@ -40,6 +40,8 @@ pub enum Reason {
     QueueLimit(Shortage, QueueId),
     /// The fleet is used up.
     Capacity(Shortage),
+    /// What is left is reserved for work of this queue that has waited for long.
+    RoomReserved(Shortage, QueueId),
     /// It may not be preempted later, and the queue has not so much of its own.
     BeyondGuarantee(Shortage, QueueId),
     /// Another group of its singleton key runs in the queue.
@@ -106,6 +108,7 @@ impl Reason {
             Self::LargerThanAnyNode(_) => "LargerThanAnyNode",
             Self::QueueLimit(..) => "QueueLimit",
             Self::Capacity(_) => "Capacity",
+            Self::RoomReserved(..) => "RoomReserved",
             Self::BeyondGuarantee(..) => "BeyondGuarantee",
             Self::SingletonRunning => "SingletonRunning",
             Self::MakingRoom { .. } => "MakingRoom",

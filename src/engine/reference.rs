@@ -88,6 +88,9 @@
 //!
 //! Work that is not preemptible never goes by the last two.
 //!
+//! What is reserved for others (see below) an offer of the last two bands leaves alone: it fits
+//! there when that much more would fit.
+//!
 //! From the root down, the choice goes to the child with the lowest **share** among those with
 //! an offer in the band, and takes the first such offer in line. A share is the largest part
 //! that a child's usage is of the capacity, over all resources, divided by its weight, in
@@ -153,6 +156,26 @@
 //! when anything is told of its group or a pod of it, of any queue, or of its cluster. When one
 //! was given up the next call may claim at once.
 
+//!
+//! # What is reserved
+//!
+//! An offer that waits for long has what becomes free **reserved**, else smaller work would take
+//! every bit of it. At the same look, when nobody claims any more, a reservation may be made
+//! for the first offer of each line: line by line in the order of shares, for 8 groups at a
+//! time. The oldest pod of the group has waited for five minutes, the offer would fit if nothing
+//! ran but what is stray, and it **is due**: it is of a cut gang, or within what is given as in
+//! the second band, or preemptible and with its need its line is within what it is entitled to,
+//! also where it uses nothing yet. In the last case the reservation **reaches** as far as the
+//! first place from there up of which that is not so; else it reaches everybody.
+//!
+//! As long as an offer of that group is the first of its line, what it needs is reserved of what
+//! is free and of the limit of each queue on its path: every other offer of the last two bands
+//! whose path the reservation reaches leaves that alone, and so do those whose own was made
+//! later. Before each choice, the first of those that are due and fit beside what is reserved
+//! for those before it is let go. A reservation ends when anything of the group is let go. At
+//! each look, before others are made, those end whose group is not the first of its line or
+//! whose offer is not due any more, and it is seen how far the others reach.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{GroupConfig, NodeConfig, PodConfig, QueueConfig};
@@ -163,6 +186,7 @@ mod books;
 mod claims;
 mod entitled;
 mod offers;
+mod reserved;
 mod round;
 mod told;
 mod water;
@@ -172,6 +196,7 @@ mod tests;
 
 use claims::Claim;
 use offers::Offer;
+use reserved::Reach;
 use round::{Band, Round};
 
 /// What was told, and what was decided on it.
@@ -197,6 +222,8 @@ pub(super) struct Reference {
     pub(super) evicting: BTreeSet<PodId>,
     /// Pods that could not be evicted, and until when that is not tried again.
     pub(super) spared: BTreeMap<PodId, Millis>,
+    /// Groups that have a reservation and how far it reaches, in the order in which they were made.
+    pub(super) reserved: Vec<(GroupId, Reach)>,
     decided: u64,
 }
 
@@ -257,7 +284,9 @@ impl Reference {
         self.keep_claims(&mut decided.started);
         while decided.started.len() + decided.evicted.len() < budget {
             let round = Round::new(self, &entitled);
-            if let Some(offer) = round.choose(&Band::OF_RIGHT) {
+            if let Some(offer) =
+                round.reserved_that_fits().or_else(|| round.choose(&Band::OF_RIGHT))
+            {
                 self.commit(&offer, &mut decided.started);
                 continue;
             }
@@ -267,7 +296,8 @@ impl Reference {
                     self.make(claim, &mut decided.evicted);
                     continue;
                 }
-                self.claims_now = 0;
+                let reserved = round.reservations();
+                (self.reserved, self.claims_now) = (reserved, 0);
                 self.drain(&mut decided.evicted);
                 self.claims_at = self.now.saturating_add(CLAIM_EVERY);
                 continue;
@@ -281,6 +311,7 @@ impl Reference {
     fn commit(&mut self, offer: &Offer, decisions: &mut Vec<Decision>) {
         let size = u32::try_from(offer.pods.len()).unwrap();
         let first = !self.has_begun(offer.group);
+        self.reserved.retain(|&(group, _)| group != offer.group);
         for &id in &offer.pods {
             let pod = self.pods.get_mut(&id).unwrap();
             (pod.release, pod.retry_at) = (Release::Sent, None);

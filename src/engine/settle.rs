@@ -37,6 +37,7 @@ impl Engine {
         whole.sub_all(&self.stray);
         whole.at_least_zero();
         self.tree.set_whole(whole);
+        self.mark_reserved();
     }
 
     /// Puts groups and lines where they belong after changes of their own.
@@ -169,6 +170,7 @@ impl Engine {
         if !new.is_empty() {
             self.tree.look_again();
         }
+        self.tree.open_reserved();
         for class in new {
             self.fitting.set(class);
         }

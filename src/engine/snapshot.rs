@@ -10,6 +10,7 @@ use super::event::{Event, PodConfig};
 use super::fleet::Node;
 use super::group::{Pod, ReleaseState};
 use super::model::{GroupId, Millis, NodeId, PodId, PodState, QueueId, ResourceId};
+use super::reserve::Reservation;
 use super::shapes::{Kind, Parts};
 use super::slab::NONE;
 use super::world::Engine;
@@ -28,6 +29,8 @@ pub struct Past {
     claims: Vec<Claimed>,
     claims_at: Millis,
     claims_made_now: u32,
+    /// In the order in which they were made.
+    reserved: Vec<Reservation>,
 }
 
 /// What became of a pod by what was decided.
@@ -104,6 +107,7 @@ impl Engine {
             claims: self.claims.made.iter().map(|claim| self.claimed_by(claim)).collect(),
             claims_at: self.claims.at,
             claims_made_now: self.claims.made_now,
+            reserved: self.reserved.clone(),
         }
     }
 
@@ -150,6 +154,7 @@ impl Engine {
         }
         self.claims.at = past.claims_at;
         self.claims.made_now = past.claims_made_now;
+        self.reserved = past.reserved;
     }
 
     fn recall_pod(&mut self, mark: &Mark) {

@@ -19,6 +19,8 @@ pub struct GroupSummary {
     pub gang: Gang,
     /// Why its next pods wait; `None` when none waits.
     pub reason: Option<Reason>,
+    /// What becomes free is reserved for it.
+    pub reserved: bool,
     /// Waiting pods in order of release.
     pub waiting: Vec<PodId>,
     /// Pods decided or open that have no node; true when somebody else's gate holds it.
@@ -75,6 +77,7 @@ impl Engine {
             queue: group.config.queue,
             gang: group.config.gang,
             reason: self.reason_of(group),
+            reserved: self.has_reservation(group.id),
             waiting: waiting.iter().map(|turn| self.pods[turn.pod].id()).collect(),
             released: Vec::new(),
             running: Vec::new(),

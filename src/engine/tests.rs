@@ -10,6 +10,7 @@ use super::*;
 mod fairness;
 mod oracle;
 mod preemption;
+mod reservations;
 
 const CPU: ResourceId = ResourceId::CPU;
 const MEMORY: ResourceId = ResourceId::MEMORY;

@@ -8,6 +8,7 @@
 mod bands;
 mod build;
 mod hold;
+mod reserved;
 mod search;
 mod split;
 
@@ -27,6 +28,7 @@ use super::slab::NONE;
 use split::{Division, Part};
 
 pub(super) use bands::{BANDS, BANDS_OF_RIGHT, Band};
+pub(super) use reserved::Reserved;
 pub(super) use search::{Chosen, Seen, first_of_all};
 
 /// The root's place among the nodes.
@@ -41,6 +43,8 @@ pub(super) struct Tree {
     problems: BTreeMap<QueueId, Reason>,
     /// Some queue does not lend all that it is guaranteed.
     keeps: bool,
+    /// In the order in which that was done.
+    reserved: Vec<Reserved>,
     /// Nothing more was found in the band, and nothing has come back since.
     exhausted: [bool; BANDS.len()],
     /// What there is for all queues.
@@ -108,6 +112,7 @@ impl Default for Tree {
             by_queue: BTreeMap::new(),
             problems: BTreeMap::new(),
             keeps: false,
+            reserved: Vec::new(),
             exhausted: Default::default(),
             whole: Amounts::default(),
             scratch: Vec::new(),
@@ -182,6 +187,7 @@ impl Tree {
             node.closed.iter_mut().for_each(Mask::clear);
         });
         self.exhausted = Default::default();
+        self.open_reserved();
     }
 
     /// Takes in that so much more waits below `node`, or less.

@@ -14,6 +14,7 @@ use super::mask::Mask;
 use super::model::{
     Assignment, ClusterId, GroupId, Millis, NodeId, PodId, PodState, QueueId, Vector,
 };
+use super::reserve::Reservation;
 use super::shapes::{Classes, ShapeId, Shapes};
 use super::slab::{NONE, Slab};
 use super::tree::{self, Tree};
@@ -49,6 +50,8 @@ pub struct Engine {
     /// Classes that may fit what is free.
     pub(super) fitting: Mask,
     pub(super) claims: Claims,
+    /// In the order in which they were made.
+    pub(super) reserved: Vec<Reservation>,
     pub(super) decided: u64,
     pub(super) rehearsal: Rehearsal,
     pub(super) todo: Todo,

@@ -138,7 +138,7 @@ struct Maker<'a> {
     names: &'a Names,
     now: Millis,
     amounts: BTreeMap<Vector, Arc<Amounts>>,
-    whys: BTreeMap<(Assignment, Reason), Arc<Why>>,
+    whys: BTreeMap<(Assignment, Reason, bool), Arc<Why>>,
 }
 
 impl<'a> Maker<'a> {
@@ -195,16 +195,22 @@ impl<'a> Maker<'a> {
         let why = match reason {
             // What was answered is known of this group alone.
             Reason::ReleaseRefused { .. } => make(),
-            _ => Arc::clone(self.whys.entry((group.queue, reason)).or_insert_with(make)),
+            _ => Arc::clone(
+                self.whys.entry((group.queue, reason, group.reserved)).or_insert_with(make),
+            ),
         };
         Wait { why, groups_ahead: 0, pods_ahead: 0 }
     }
 }
 
+/// Of who has waited for long and has a right to it.
+const RESERVED: &str = "; what becomes free is reserved for it";
+
 fn why(engine: &Engine, names: &Names, group: &GroupSummary, reason: &Reason, now: Millis) -> Why {
+    let reserved = if group.reserved { RESERVED } else { "" };
     let why = Why {
         code: reason.code(),
-        message: names.wait(group.id, reason, now),
+        message: names.wait(group.id, reason, now) + reserved,
         remedy: names.remedy(reason),
         needs_action: reason.needs_action(),
         settled: !reason.is_passing(),

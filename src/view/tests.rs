@@ -43,6 +43,7 @@ fn every_reason_is_a_sentence_with_its_numbers_and_says_what_would_end_it() {
         Reason::LargerThanAnyNode(Shortage { used: 0, need: 4_500, ..shortage }),
         Reason::QueueLimit(shortage, QUEUE),
         Reason::Capacity(shortage),
+        Reason::RoomReserved(shortage, QUEUE),
         Reason::NoUsableNode(0),
         Reason::NoUsableNode(3),
         Reason::BehindInStrictQueue(QUEUE),
@@ -72,6 +73,7 @@ fn every_reason_is_a_sentence_with_its_numbers_and_says_what_would_end_it() {
     LargerThanAnyNode: larger than any node: needs 4500m cpu, the most is 4000m | ask less, or add a node with 500m cpu more than the largest
     QueueLimit: limit of queue "research": needs 1500m cpu, 3000m of 4000m in use, 500m missing | starts when queue "research" has 500m cpu more
     Capacity: the cluster is full: needs 1500m cpu, 3000m of 4000m in use, 500m missing | starts when 500m cpu more become free
+    RoomReserved: what is free is reserved for work of queue "research" that has waited for long: needs 1500m cpu, 3000m of 4000m in use, 500m missing | starts when that of queue "research" has, or 500m cpu more become free
     NoUsableNode: the cluster has no nodes | starts when a node is ready and not cordoned: kubectl get nodes
     NoUsableNode: no node is ready and schedulable: nodes not ready or cordoned: 3 | starts when a node is ready and not cordoned: kubectl get nodes
     BehindInStrictQueue: queue "research" is strict and others are first | -

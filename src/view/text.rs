@@ -175,6 +175,11 @@ impl Names {
                 format!("limit of queue {:?}: {}", self.queue_name(*queue), self.short(shortage))
             }
             Reason::Capacity(shortage) => format!("the cluster is full: {}", self.short(shortage)),
+            Reason::RoomReserved(shortage, queue) => format!(
+                "what is free is reserved for work of queue {:?} that has waited for long: {}",
+                self.queue_name(*queue),
+                self.short(shortage)
+            ),
             Reason::BeyondGuarantee(shortage, queue) => format!(
                 "may not be preempted and is more than queue {:?} has of its own: {}",
                 self.queue_name(*queue),
@@ -282,6 +287,11 @@ impl Names {
                 let (amount, name) = more(shortage);
                 let queue = self.queue_name(*queue);
                 Some(format!("starts when queue {queue:?} is guaranteed {amount} {name} more, or uses so much less"))
+            }
+            Reason::RoomReserved(shortage, queue) => {
+                let (amount, name) = more(shortage);
+                let queue = self.queue_name(*queue);
+                Some(format!("starts when that of queue {queue:?} has, or {amount} {name} more become free"))
             }
             Reason::SingletonRunning => Some("starts when that group has ended".into()),
             Reason::Capacity(shortage) if shortage.need > shortage.most => {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::super::model::{Millis, QueueId, ResourceId, Uid};
 use super::books::Books;
 use super::offers::Offer;
+use super::reserved::Reach;
 use super::{Amounts, Reference, Spot};
 
 /// By what right an offer may start, best first.
@@ -27,19 +28,24 @@ pub(super) struct Round<'a> {
     pub(super) entitled: &'a Amounts,
     pub(super) books: Books,
     pub(super) lines: BTreeMap<QueueId, Vec<Offer>>,
+    /// Offers that have a reservation, and how far that reaches.
+    pub(super) reserved: Vec<(Offer, Reach)>,
 }
 
 impl<'a> Round<'a> {
     pub(super) fn new(of: &'a Reference, entitled: &'a Amounts) -> Self {
-        Self { of, entitled, books: of.books(), lines: of.lines() }
+        let lines = of.lines();
+        let reserved = of.reserved_offers(&lines);
+        Self { of, entitled, books: of.books(), lines, reserved }
     }
 
     /// What starts next, by one of these rights.
     pub(super) fn choose(&self, bands: &[Band]) -> Option<Offer> {
         bands.iter().find_map(|&band| {
             let offers = self.lines.values().flatten();
-            let in_band: Vec<&Offer> =
-                offers.filter(|offer| self.fits(offer) && self.is_in(band, offer)).collect();
+            let in_band: Vec<&Offer> = offers
+                .filter(|offer| self.fits_in(band, offer) && self.is_in(band, offer))
+                .collect();
             self.pick(None, &in_band).cloned()
         })
     }
@@ -96,21 +102,40 @@ impl<'a> Round<'a> {
         self.of.spots(offer.queue)
     }
 
+    fn fits_in(&self, band: Band, offer: &Offer) -> bool {
+        match band {
+            Band::Completing | Band::Guaranteed => self.fits(offer),
+            Band::Entitled | Band::Borrowing => self.fits_beside(&self.reserved, offer),
+        }
+    }
+
     pub(super) fn fits(&self, offer: &Offer) -> bool {
+        self.fits_beside(&[], offer)
+    }
+
+    /// Whether an offer would fit if what these others need were used.
+    pub(super) fn fits_beside(&self, others: &[(Offer, Reach)], offer: &Offer) -> bool {
+        let reached = self.of.path(offer.queue).unwrap_or_default();
+        let reserved = |r: ResourceId, at: Option<Spot>| -> i128 {
+            let there = |other: &&(Offer, Reach)| {
+                at.is_none_or(|spot| self.path(&other.0).contains(&spot)) && other.1.has(&reached)
+            };
+            others.iter().filter(there).map(|(other, _)| other.need.get(r).max(0)).sum()
+        };
         let free = |r| {
             let used = |spot| self.books.used(spot, r);
             let free = self.books.capacity.get(r) - self.books.load.get(r);
-            free - self.of.withheld(offer.queue, r, &used)
+            free - self.of.withheld(offer.queue, r, &used) - reserved(r, None)
         };
         let is_free = offer.needs().all(|(r, need)| r == ResourceId::GROUPS || need <= free(r));
         let is_within = |spot| {
             let limit = self.of.limit(spot);
-            self.stays_within(offer, spot, |r| limit.mentioned(r))
+            self.stays_within(offer, spot, |r| Some(limit.mentioned(r)? - reserved(r, Some(spot))))
         };
         is_free && self.path(offer).into_iter().all(is_within)
     }
 
-    fn is_in(&self, band: Band, offer: &Offer) -> bool {
+    pub(super) fn is_in(&self, band: Band, offer: &Offer) -> bool {
         match band {
             Band::Completing => offer.completes,
             Band::Guaranteed => self.is_guaranteed(offer),
@@ -138,7 +163,7 @@ impl<'a> Round<'a> {
     }
 
     /// Whether usage and need are within `most` for each resource needed that it knows.
-    fn stays_within(
+    pub(super) fn stays_within(
         &self,
         offer: &Offer,
         spot: Spot,

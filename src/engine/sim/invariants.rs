@@ -112,6 +112,7 @@ fn limits_hold(before: &Reference, after: &Reference, decisions: &[Decision]) {
 fn nothing_that_fits_is_left(after: &Reference) {
     let books = after.books();
     let charged = after.charged_groups();
+    let reserved = after.reserved_offers(&after.lines());
     for (id, pod) in after.pods.iter().filter(|(_, pod)| pod.waits()) {
         let Some(queue) = plain(after, pod) else { continue };
         let mut asks = pod.config.cost.clone();
@@ -119,13 +120,21 @@ fn nothing_that_fits_is_left(after: &Reference) {
             asks.set(ResourceId::GROUPS, 1);
         }
         let path = after.path(queue).unwrap();
+        // What is reserved for its own group is no other offer's.
+        let others = || {
+            let leave = reserved.iter().filter(|(_, reach)| reach.has(&path));
+            leave.map(|(offer, _)| offer).filter(|offer| !offer.pods.contains(id))
+        };
         let is_short = asks.iter().filter(|&(_, ask)| ask > 0).any(|(r, ask)| {
             let over = |&queue: &QueueId| {
                 let used = books.usage.get(&Spot::Queue(queue)).map_or(0, |usage| usage.get(r));
+                let below = others().filter(|o| after.path(o.queue).unwrap().contains(&queue));
+                let used = used + below.map(|offer| offer.need.get(r)).sum::<i128>();
                 after.limit(Spot::Queue(queue)).mentioned(r).is_some_and(|most| used + ask > most)
             };
             let used = |spot| books.usage.get(&spot).map_or(0, |usage| usage.get(r));
             let held = after.withheld(queue, r, &used);
+            let held = held + others().map(|offer| offer.need.get(r)).sum::<i128>();
             let is_taken = books.load.get(r) + ask > books.capacity.get(r) - held;
             (r != ResourceId::GROUPS && is_taken) || path.iter().any(over)
         });

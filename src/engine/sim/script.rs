@@ -388,7 +388,8 @@ impl Script {
 
     /// Mostly forward; a clock may be set back.
     fn time_passes(&mut self) {
-        let by = Millis::from(self.random.below(5)) * 500;
+        let long = if self.random.one_in(6) { 300_000 } else { 0 };
+        let by = long + Millis::from(self.random.below(5)) * 500;
         self.now += if self.random.one_in(20) { -by } else { by };
         self.step(Step::Tick);
     }

@@ -7,8 +7,8 @@ use super::super::model::{Reclaim, WithinQueue};
 use super::fairness::{cluster, cpus};
 use super::*;
 
-const SECOND: Millis = 1_000;
-const MINUTE: Millis = 60 * SECOND;
+pub(super) const SECOND: Millis = 1_000;
+pub(super) const MINUTE: Millis = 60 * SECOND;
 
 /// A queue whose work may be taken after a second.
 fn queue(world: &mut World, id: u32, change: impl FnOnce(&mut QueueConfig)) -> QueueId {
@@ -19,12 +19,12 @@ fn queue(world: &mut World, id: u32, change: impl FnOnce(&mut QueueConfig)) -> Q
 }
 
 /// Pods of so many CPUs, each on its own.
-fn wait(world: &mut World, queue: QueueId, count: usize, units: i128) -> Vec<PodId> {
+pub(super) fn wait(world: &mut World, queue: QueueId, count: usize, units: i128) -> Vec<PodId> {
     (0..count).map(|_| world.single(queue, |pod| pod.cost = cost(units * 1000))).collect()
 }
 
 /// Time goes on; who starts, and who is evicted.
-fn later(world: &mut World, by: Millis) -> (Vec<PodId>, Vec<PodId>) {
+pub(super) fn later(world: &mut World, by: Millis) -> (Vec<PodId>, Vec<PodId>) {
     world.engine.tick(world.engine.now + by);
     let decided = world.engine.decide(BUDGET);
     let started: Vec<PodId> = decided.started.iter().map(|decision| decision.pod).collect();
@@ -35,7 +35,7 @@ fn later(world: &mut World, by: Millis) -> (Vec<PodId>, Vec<PodId>) {
 }
 
 /// Lets so many pods of a queue run, one second after the other, the first at once.
-fn run(world: &mut World, queue: QueueId, count: usize, units: i128) -> Vec<PodId> {
+pub(super) fn run(world: &mut World, queue: QueueId, count: usize, units: i128) -> Vec<PodId> {
     let one = |_| {
         let pods = wait(world, queue, 1, units);
         assert_eq!(later(world, SECOND), (pods.clone(), vec![]));
@@ -44,7 +44,13 @@ fn run(world: &mut World, queue: QueueId, count: usize, units: i128) -> Vec<PodI
     (0..count).map(one).collect()
 }
 
-fn gang(world: &mut World, id: u64, queue: QueueId, least: u32, pods: u32) -> Vec<PodId> {
+pub(super) fn gang(
+    world: &mut World,
+    id: u64,
+    queue: QueueId,
+    least: u32,
+    pods: u32,
+) -> Vec<PodId> {
     let group = world.group(id, Assignment::Queue(queue), Gang::AtLeast(least));
     (0..pods).map(|_| world.pod(group, |pod| pod.cost = cost(1000))).collect()
 }

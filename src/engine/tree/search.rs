@@ -69,6 +69,10 @@ impl Tree {
         };
         masks.resize_with(masks.len().max(1), Mask::default);
         masks[0].assign(seen.fitting, may, &Mask::default());
+        if band.leaves_reserved() && !self.reserved.is_empty() {
+            let left = self.unreserved(seen.free);
+            masks[0].retain(|class| seen.classes.get(class).need.fits(&left));
+        }
         self.descend(ROOT, band, seen, masks, 1)
     }
 
@@ -147,9 +151,9 @@ impl Tree {
         Some(Chosen { line: slot, class: first.class, place: first.first })
     }
 
-    /// Whether an offer of a line fits, by whatever right.
+    /// Whether an offer of a line fits, whatever is reserved for others.
     pub(in super::super) fn fits(&self, line: u32, need: &Need, free: &Amounts) -> bool {
-        self.refusal(line, Band::Borrowing, need, free).is_none()
+        self.refusal(line, Band::Completing, need, free).is_none()
     }
 
     fn refusal(&self, at: u32, band: Band, need: &Need, free: &Amounts) -> Option<Refusal> {
@@ -160,7 +164,11 @@ impl Tree {
             return Some(Refusal::At(at));
         }
         let refuses = self.up(at).filter(|(_, node)| !node.admits(band, need));
-        refuses.map(|(at, _)| Refusal::At(at)).last()
+        let reserved = || {
+            let leaves = band.leaves_reserved() && !self.reserved.is_empty();
+            if leaves { self.reserved_from(at, need, free) } else { None }
+        };
+        refuses.map(|(at, _)| at).last().or_else(reserved).map(Refusal::At)
     }
 
     /// Remembers a refusal where it arose, and does not look for that class there again.
