@@ -142,7 +142,8 @@ impl World {
 
     fn pod(&mut self, number: u64) {
         let id = pod_id(number);
-        self.names.learn(Name::Pod(id, address("pod", number, id), Maker::Namespace));
+        let address = Arc::new(address("pod", number, id));
+        self.names.learn(Name::Pod(id, address, Maker::Namespace));
         self.apply(Event::PodChanged(id, config(number)));
     }
 }

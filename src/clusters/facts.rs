@@ -62,11 +62,11 @@ pub enum Observation {
     /// A queue of that name is gone.
     QueueGone(Arc<str>),
     /// A pod is in the list of [`Watch::ManagedPods`].
-    ManagedPod(PodFacts),
+    ManagedPod(SeenPod),
     /// A pod is no longer in that list.
     ManagedPodGone(PodId),
     /// A pod is in the list of [`Watch::OtherPods`].
-    OtherPod(PodFacts),
+    OtherPod(SeenPod),
     /// A pod is no longer in that list.
     OtherPodGone(PodId),
     /// What became of a look-up; [`Lookup::Pending`] says that it failed and may be repeated.
@@ -141,13 +141,22 @@ pub struct Access {
     pub priority_classes: Arc<[String]>,
 }
 
-/// A pod.
+/// A pod as it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodFacts {
+pub struct SeenPod {
     /// Its uid as the engine knows it.
     pub id: PodId,
-    /// Its address.
+    /// Where it is.
     pub key: ObjectKey,
+    /// Effective request in the engine's units.
+    pub cost: BTreeMap<String, i128>,
+    /// The rest.
+    pub facts: PodFacts,
+}
+
+/// What is kept of a pod as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodFacts {
     /// Its marks and owner.
     pub metadata: Arc<Metadata>,
     /// `metadata.creationTimestamp`.
@@ -158,12 +167,8 @@ pub struct PodFacts {
     pub never_preempts: bool,
     /// `spec.priorityClassName`.
     pub priority_class: Option<Arc<str>>,
-    /// Effective request in the engine's units.
-    pub cost: BTreeMap<String, i128>,
     /// Where it stands.
     pub stage: Stage,
-    /// What keeps it from a node, where our gate is open and somebody says so.
-    pub hindrance: Option<Arc<str>>,
     /// Our gate is not there.
     pub open: bool,
     /// A mirror pod or a daemon's: no queue ever pays for it.
@@ -181,6 +186,8 @@ pub enum Stage {
     Released {
         /// Somebody else's gate is.
         held: bool,
+        /// What keeps it from a node, where somebody says so.
+        hindrance: Option<Arc<str>>,
     },
     /// On a node.
     Bound {
@@ -191,4 +198,15 @@ pub enum Stage {
     },
     /// It runs no more, or never will.
     Ended,
+}
+
+impl Stage {
+    /// What keeps the pod from a node, where our gate is open and somebody says so.
+    #[must_use]
+    pub fn hindrance(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Released { hindrance, .. } => hindrance.as_ref(),
+            _ => None,
+        }
+    }
 }

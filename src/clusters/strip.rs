@@ -1,7 +1,7 @@
 //! Objects as the apiserver sends them, reduced to what is kept.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
@@ -17,7 +17,7 @@ use crate::grouping::{self, Metadata, ObjectKey, Owner};
 use crate::quantity;
 
 use super::cost::effective_request;
-use super::facts::{Access, NamespaceFacts, NodeFacts, PodFacts, QueueFacts, Stage};
+use super::facts::{Access, NamespaceFacts, NodeFacts, PodFacts, QueueFacts, SeenPod, Stage};
 use super::pod::{Pod, PodSpec};
 
 /// Longest `tidegate.dev/released` that is read; ours are under 400 bytes.
@@ -148,13 +148,15 @@ fn amounts(written: &Resources) -> Result<BTreeMap<String, i128>, &str> {
 
 /// Keeps a pod's cost, standing, marks and owner.
 #[must_use]
-pub fn pod(pod: &Pod) -> PodFacts {
+pub fn pod(pod: &Pod) -> SeenPod {
     let key = pod_key(&pod.metadata);
+    SeenPod { id: uid(&key.uid), key, cost: effective_request(pod), facts: facts(pod) }
+}
+
+fn facts(pod: &Pod) -> PodFacts {
     let spec = pod.spec.as_ref();
     let gated = spec.is_some_and(|spec| gates(spec).any(|gate| gate == names::GATE));
-    let stage = stage(pod, gated);
     PodFacts {
-        id: uid(&key.uid),
         created: created(&pod.metadata),
         metadata: Arc::new(Metadata::from(&pod.metadata)),
         priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
@@ -163,26 +165,19 @@ pub fn pod(pod: &Pod) -> PodFacts {
             .and_then(|spec| spec.priority_class_name.as_deref())
             .filter(|class| !class.is_empty())
             .map(Arc::from),
-        cost: effective_request(pod),
-        hindrance: matches!(stage, Stage::Released { .. }).then(|| hindrance(pod)).flatten(),
-        stage,
+        stage: stage(pod, gated),
         open: !gated,
         exempt: is_exempt(&pod.metadata),
         released: if gated { None } else { record(&pod.metadata).map(Box::new) },
-        key,
     }
 }
 
 fn pod_key(meta: &ObjectMeta) -> ObjectKey {
-    static API_VERSION: LazyLock<Arc<str>> = LazyLock::new(|| "v1".into());
-    static KIND: LazyLock<Arc<str>> = LazyLock::new(|| "Pod".into());
-    ObjectKey {
-        api_version: Arc::clone(&API_VERSION),
-        kind: Arc::clone(&KIND),
-        namespace: text(meta.namespace.as_ref()),
-        name: text(meta.name.as_ref()),
-        uid: text(meta.uid.as_ref()),
-    }
+    ObjectKey::of_pod(
+        text(meta.namespace.as_ref()),
+        text(meta.name.as_ref()),
+        text(meta.uid.as_ref()),
+    )
 }
 
 fn created(meta: &ObjectMeta) -> Millis {
@@ -207,7 +202,8 @@ fn stage(pod: &Pod, gated: bool) -> Stage {
         (_, None) if terminating => Stage::Ended,
         (_, None) if gated => Stage::Gated,
         (_, None) => {
-            Stage::Released { held: spec.is_some_and(|spec| gates(spec).next().is_some()) }
+            let held = spec.is_some_and(|spec| gates(spec).next().is_some());
+            Stage::Released { held, hindrance: hindrance(pod) }
         }
     }
 }

@@ -122,7 +122,8 @@ impl Bench {
     async fn pod(&self, group: GroupId, id: u32, created: Millis, state: PodState) {
         let pod = Uid(1_000 + u128::from(id));
         let maker = Maker::Owner(format!("owner-{}", group.0).into());
-        self.name(Name::Pod(pod, address(&format!("pod-{id}"), pod.0), maker)).await;
+        let address = Arc::new(address(&format!("pod-{id}"), pod.0));
+        self.name(Name::Pod(pod, address, maker)).await;
         let cost = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
         let config = PodConfig {
             group,

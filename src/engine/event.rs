@@ -218,7 +218,7 @@ pub enum Name {
     /// A group is forgotten.
     GroupGone(GroupId),
     /// A pod's address and maker. Both are forgotten with [`Event::PodRemoved`].
-    Pod(PodId, Address, Maker),
+    Pod(PodId, Arc<Address>, Maker),
     /// What keeps a pod that was let go from a node, as far as anybody said so.
     Hindrance(PodId, Option<Arc<str>>),
 }

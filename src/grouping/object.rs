@@ -1,7 +1,7 @@
 //! Objects and their owners, reduced to what grouping reads.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::{Map, Value};
@@ -25,6 +25,17 @@ pub struct ObjectKey {
     pub name: Arc<str>,
     /// `metadata.uid`.
     pub uid: Arc<str>,
+}
+
+impl ObjectKey {
+    /// The key of a pod; its kind is in memory once for all.
+    #[must_use]
+    pub fn of_pod(namespace: Arc<str>, name: Arc<str>, uid: Arc<str>) -> Self {
+        static API_VERSION: LazyLock<Arc<str>> = LazyLock::new(|| "v1".into());
+        static KIND: LazyLock<Arc<str>> = LazyLock::new(|| "Pod".into());
+        let (api_version, kind) = (Arc::clone(&API_VERSION), Arc::clone(&KIND));
+        Self { api_version, kind, namespace, name, uid }
+    }
 }
 
 impl fmt::Display for ObjectKey {

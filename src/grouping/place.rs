@@ -27,10 +27,10 @@ pub fn resolve(member: &Member<'_>, owners: &impl Owners) -> Resolution {
     evidence::restored(&chain, &mut said.evidence);
     let namespace = Arc::clone(&member.key.namespace);
     let placement = Placement {
-        group: match named {
+        group: Arc::new(match named {
             Some(name) => GroupKey::Named { namespace, name },
             None => GroupKey::Run { namespace, root: Arc::clone(&root.key.uid) },
-        },
+        }),
         root: root.key.clone(),
         findings: Arc::new(Findings {
             chain: chain.owners.iter().rev().map(|link| link.key.to_string().into()).collect(),

@@ -73,7 +73,7 @@ pub enum GroupKey {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Placement {
     /// Its group.
-    pub group: GroupKey,
+    pub group: Arc<GroupKey>,
     /// The run's root: the highest object that is one run, maybe the pod itself.
     pub root: ObjectKey,
     /// What the objects above it say, mostly the same for many pods.

@@ -140,7 +140,7 @@ impl World {
 }
 
 fn show(placement: &Placement) -> String {
-    let group = match &placement.group {
+    let group = match &*placement.group {
         GroupKey::Run { namespace, root } => format!("{namespace} run {root}"),
         GroupKey::Named { namespace, name } => format!("{namespace} named {name}"),
     };
@@ -203,7 +203,10 @@ fn a_chain_of_controllers_is_one_run_paid_by_the_queue_on_its_top(#[case] chain:
     let placement = world.place(&world.0[chain[0]]);
     let top = chain.last().unwrap();
     assert_eq!(root(&placement), *top);
-    assert_eq!(placement.group, GroupKey::Run { namespace: "ns".into(), root: uid_of(top).into() });
+    assert_eq!(
+        *placement.group,
+        GroupKey::Run { namespace: "ns".into(), root: uid_of(top).into() }
+    );
     let queue = QueueChoice { name: "a".into(), found: FoundAt::Root };
     assert_eq!(placement.findings.queue, Some(queue));
     let owners: Vec<_> = chain[1..].iter().rev().map(|is| Arc::from(*is)).collect();
@@ -338,7 +341,7 @@ fn trees_without_common_owner_join_by_annotation_on_pod_or_ancestor() {
     let world = world([object("Deployment/workers").annotated("group", "sim")]);
     let worker = world.place(&object("Pod/w").by("Deployment/workers"));
     let head = world.place(&object("Pod/head").annotated("group", "sim"));
-    assert_eq!(worker.group, GroupKey::Named { namespace: "ns".into(), name: "sim".into() });
+    assert_eq!(*worker.group, GroupKey::Named { namespace: "ns".into(), name: "sim".into() });
     assert_eq!(worker.group, head.group);
     assert_eq!(root(&worker), "Deployment/workers");
 }
@@ -397,9 +400,9 @@ fn a_malformed_mark_is_said_and_the_next_one_above_counts() {
 fn a_group_name_too_long_to_be_one_is_ignored() {
     let pod = |letters| object("Pod/p").annotated("group", &"ä".repeat(letters));
     let group = |letters| world([]).place(&pod(letters)).group;
-    assert!(matches!(group(126), GroupKey::Named { .. }));
-    assert!(matches!(group(127), GroupKey::Run { .. }));
-    assert!(matches!(group(100_000), GroupKey::Run { .. }));
+    assert!(matches!(*group(126), GroupKey::Named { .. }));
+    assert!(matches!(*group(127), GroupKey::Run { .. }));
+    assert!(matches!(*group(100_000), GroupKey::Run { .. }));
     let warnings = world([]).place(&pod(127)).findings.warnings.clone();
     assert!(warnings[0].contains("\"... on Pod/p is longer than 253"), "{warnings:?}");
 }

@@ -128,7 +128,7 @@ fn world() -> (Engine, Names) {
         };
         events.push(Event::PodChanged(Uid(id), pod));
         let address = object("Pod", &format!("pod-{id}"), "u").address;
-        names.learn(Name::Pod(Uid(id), address, Maker::Namespace));
+        names.learn(Name::Pod(Uid(id), Arc::new(address), Maker::Namespace));
     }
     for event in events {
         engine.apply(9_000, event);

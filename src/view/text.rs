@@ -23,7 +23,7 @@ pub struct Names {
     queues: BTreeMap<QueueId, QueueName>,
     nodes: BTreeMap<NodeId, Arc<str>>,
     groups: BTreeMap<GroupId, Known>,
-    pods: BTreeMap<PodId, (Address, Maker)>,
+    pods: BTreeMap<PodId, (Arc<Address>, Maker)>,
     hindrances: BTreeMap<PodId, Arc<str>>,
     refusals: BTreeMap<GroupId, Arc<str>>,
 }
@@ -76,13 +76,13 @@ impl Names {
     /// Where a pod is.
     #[must_use]
     pub fn pod(&self, id: PodId) -> Option<&Address> {
-        self.pods.get(&id).map(|(address, _)| address)
+        self.pods.get(&id).map(|(address, _)| &**address)
     }
 
     /// Where a pod is and who made it.
     #[must_use]
     pub fn made(&self, id: PodId) -> Option<(&Address, &Maker)> {
-        self.pods.get(&id).map(|(address, maker)| (address, maker))
+        self.pods.get(&id).map(|(address, maker)| (&**address, maker))
     }
 
     /// What keeps a pod that was let go from a node.

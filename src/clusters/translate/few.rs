@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-/// A map costs as much for its first entry as for eleven, and there is one or more for each
-/// group of a cluster.
+/// A map costs as much for its first entry as for eleven, and there is one for each group of
+/// a cluster: so a single entry needs no memory of its own.
 #[derive(Debug)]
 pub(super) enum Few<K, V> {
-    One(Option<Box<(K, V)>>),
+    One(Option<(K, V)>),
     Many(BTreeMap<K, V>),
 }
 
@@ -22,9 +22,9 @@ impl<K: Ord, V> Few<K, V> {
             Self::Many(map) => drop(map.insert(key, value)),
             Self::One(only) => match only.take() {
                 Some(first) if first.0 != key => {
-                    *self = Self::Many([*first, (key, value)].into());
+                    *self = Self::Many([first, (key, value)].into());
                 }
-                _ => *only = Some(Box::new((key, value))),
+                _ => *only = Some((key, value)),
             },
         }
     }
@@ -37,7 +37,7 @@ impl<K: Ord, V> Few<K, V> {
             Self::Many(map) => {
                 map.remove(key);
                 if map.len() <= 1 {
-                    *self = Self::One(map.pop_first().map(Box::new));
+                    *self = Self::One(map.pop_first());
                 }
             }
         }
@@ -50,7 +50,7 @@ impl<K: Ord, V> Few<K, V> {
     /// In order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         let (one, many) = match self {
-            Self::One(only) => (only.as_deref(), None),
+            Self::One(only) => (only.as_ref(), None),
             Self::Many(map) => (None, Some(map)),
         };
         one.map(|(key, value)| (key, value)).into_iter().chain(many.into_iter().flatten())

@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::engine::event::{Address, GroupConfig, GroupName, ObjectRef, Origin};
-use crate::engine::{ClusterId, Gang, GroupId, Millis, PodId, SingletonId};
+use crate::engine::{ClusterId, Gang, GroupId, Millis, PodId, SingletonId, Uid};
 use crate::grouping::{Findings, Gang as Declared, GroupKey, ObjectKey, Placement, Resolution};
 
 use super::few::Few;
@@ -31,7 +31,24 @@ pub(super) struct Membership {
 }
 
 /// Creation time and uid: the order inside a group.
-pub(super) type Age = (Millis, PodId);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Age {
+    created: Millis,
+    /// The uid in two halves, which need half the alignment.
+    uid: [u64; 2],
+}
+
+impl Age {
+    #[expect(clippy::cast_possible_truncation, reason = "each half is what it is cut to")]
+    fn new(created: Millis, Uid(uid): PodId) -> Self {
+        Self { created, uid: [(uid >> 64) as u64, uid as u64] }
+    }
+
+    fn pod(&self) -> PodId {
+        let [high, low] = self.uid.map(u128::from);
+        Uid(high << 64 | low)
+    }
+}
 
 /// What a pod means for its group.
 #[derive(Clone, Debug)]
@@ -53,9 +70,10 @@ impl Part {
 /// One group.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub key: GroupKey,
+    pub key: Arc<GroupKey>,
     members: Few<Age, Arc<Resolution>>,
-    started: Few<Age, Option<Arc<str>>>,
+    /// None while nothing of it was let go.
+    started: Option<Box<Few<Age, Option<Arc<str>>>>>,
     faces: Tally<Arc<Resolution>>,
     gangs: Tally<Declared>,
     /// Pods that may not be evicted.
@@ -64,8 +82,8 @@ pub(super) struct Group {
     singletons: Option<Box<Tally<Arc<str>>>>,
     /// Priority classes of waiting pods.
     pub classes: Tally<Option<Arc<str>>>,
-    /// Of waiting pods with owners.
-    owned: Tally<Arc<Findings>>,
+    /// Of waiting pods with owners, if there are any.
+    owned: Option<Box<Tally<Arc<Findings>>>>,
     /// As of the last refresh.
     pub was_frozen: bool,
     pub queue_name: Option<Arc<str>>,
@@ -74,17 +92,17 @@ pub(super) struct Group {
 }
 
 impl Group {
-    fn new(key: GroupKey) -> Self {
+    fn new(key: Arc<GroupKey>) -> Self {
         Self {
             key,
             members: Few::default(),
-            started: Few::default(),
+            started: None,
             faces: Tally::default(),
             gangs: Tally::default(),
             pinned: 0,
             singletons: None,
             classes: Tally::default(),
-            owned: Tally::default(),
+            owned: None,
             was_frozen: false,
             queue_name: None,
             config: None,
@@ -93,24 +111,25 @@ impl Group {
     }
 
     pub fn namespace(&self) -> &Arc<str> {
-        match &self.key {
+        match &*self.key {
             GroupKey::Run { namespace, .. } | GroupKey::Named { namespace, .. } => namespace,
         }
     }
 
     /// A pod was let go and is still there: the queue stays what it was.
     pub fn is_frozen(&self) -> bool {
-        !self.started.is_empty()
+        self.started.is_some()
     }
 
     /// Pods wait, and what is read of their owners may still change everything about them.
     pub fn is_open(&self) -> bool {
-        !self.is_frozen() && !self.owned.is_empty()
+        !self.is_frozen() && self.owned.is_some()
     }
 
     /// The last owners that waiting pods asked for.
     pub fn tops(&self) -> impl Iterator<Item = &ObjectKey> {
-        self.owned.kinds().filter_map(|findings| findings.asked.last())
+        let owned = self.owned.iter().flat_map(|owned| owned.kinds());
+        owned.filter_map(|findings| findings.asked.last())
     }
 
     pub fn is_empty(&self) -> bool {
@@ -118,12 +137,12 @@ impl Group {
     }
 
     pub fn pods(&self) -> impl Iterator<Item = PodId> {
-        self.members.iter().map(|(&(_, pod), _)| pod)
+        self.members.iter().map(|(age, _)| age.pod())
     }
 
     /// The queue written down with the release of the oldest pod that was let go.
     pub fn recorded_queue(&self) -> Option<&Arc<str>> {
-        self.started.iter().find_map(|(_, queue)| queue.as_ref())
+        self.started.as_ref()?.iter().find_map(|(_, queue)| queue.as_ref())
     }
 
     /// What the oldest pod says.
@@ -177,7 +196,7 @@ impl Group {
         }
         evidence.extend(self.findings().flat_map(|found| found.evidence.iter().cloned()));
         let warnings = self.findings().flat_map(|found| found.warnings.iter().cloned());
-        let joined = match &self.key {
+        let joined = match &*self.key {
             GroupKey::Named { name, .. } => Some(Arc::clone(name)),
             GroupKey::Run { .. } => None,
         };
@@ -199,7 +218,7 @@ impl Group {
 
     /// Those that lead to the root first.
     fn chains(&self, root: &ObjectKey) -> Vec<Vec<Arc<str>>> {
-        let alone = matches!(self.key, GroupKey::Run { .. });
+        let alone = matches!(*self.key, GroupKey::Run { .. });
         if alone && self.findings().all(|found| found.chain.is_empty()) {
             return Vec::new();
         }
@@ -226,7 +245,8 @@ impl Group {
     }
 
     fn add(&mut self, pod: PodId, member: &Membership) {
-        let (age, findings) = ((member.created, pod), &member.face.placement().findings);
+        let age = Age::new(member.created, pod);
+        let findings = &member.face.placement().findings;
         self.members.insert(age, Arc::clone(&member.face));
         self.faces.add(&member.face);
         self.gangs.add(&findings.gang);
@@ -238,16 +258,19 @@ impl Group {
             Part::Waiting(class) => {
                 self.classes.add(class);
                 if !findings.asked.is_empty() {
-                    self.owned.add(findings);
+                    self.owned.get_or_insert_default().add(findings);
                 }
             }
-            Part::Started(queue) => self.started.insert(age, queue.clone()),
+            Part::Started(queue) => {
+                self.started.get_or_insert_default().insert(age, queue.clone());
+            }
             Part::Bystander => {}
         }
     }
 
     fn remove(&mut self, pod: PodId, member: &Membership) {
-        let (age, findings) = ((member.created, pod), &member.face.placement().findings);
+        let age = Age::new(member.created, pod);
+        let findings = &member.face.placement().findings;
         self.members.remove(&age);
         self.faces.remove(&member.face);
         self.gangs.remove(&findings.gang);
@@ -258,9 +281,17 @@ impl Group {
         match &member.part {
             Part::Waiting(class) => {
                 self.classes.remove(class);
-                self.owned.remove(findings);
+                if let Some(owned) = &mut self.owned {
+                    owned.remove(findings);
+                }
+                self.owned.take_if(|owned| owned.is_empty());
             }
-            Part::Started(_) => self.started.remove(&age),
+            Part::Started(_) => {
+                if let Some(started) = &mut self.started {
+                    started.remove(&age);
+                }
+                self.started.take_if(|started| started.is_empty());
+            }
             Part::Bystander => {}
         }
     }
@@ -312,7 +343,7 @@ pub(super) fn address(cluster: ClusterId, key: &ObjectKey) -> Address {
 /// All groups with a pod.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
-    ids: BTreeMap<GroupKey, GroupId>,
+    ids: BTreeMap<Arc<GroupKey>, GroupId>,
     /// Boxed, since the leaves of a map that only grows are half empty.
     table: BTreeMap<GroupId, Box<Group>>,
     by_queue: BTreeMap<Arc<str>, BTreeSet<GroupId>>,
@@ -333,15 +364,15 @@ impl Groups {
     }
 
     /// The group of that identity, made if need be.
-    pub fn id(&mut self, cluster: ClusterId, key: &GroupKey) -> GroupId {
+    pub fn id(&mut self, cluster: ClusterId, key: &Arc<GroupKey>) -> GroupId {
         if let Some(&id) = self.ids.get(key) {
             return id;
         }
         // Groups of different clusters never share a number.
         let first = u64::from(cluster.0) << 48;
         self.last = GroupId(self.last.0.max(first) + 1);
-        self.ids.insert(key.clone(), self.last);
-        self.table.insert(self.last, Box::new(Group::new(key.clone())));
+        self.ids.insert(Arc::clone(key), self.last);
+        self.table.insert(self.last, Box::new(Group::new(Arc::clone(key))));
         self.last
     }
 

@@ -23,12 +23,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::api::names;
-use crate::engine::event::{Event, Input, Origin};
+use crate::engine::event::{Address, Event, Input, Origin};
 use crate::engine::{ClusterId, GroupId, Millis, NodeId, PodId, PodState, Vector};
 use crate::grouping::{Findings, Lookup, Metadata, ObjectKey};
 
-use super::facts::{NamespaceFacts, NodeFacts, Observation, PodFacts, QueueFacts, Stage, Watch};
-use groups::{Group, Groups, Membership};
+use super::facts::{
+    NamespaceFacts, NodeFacts, Observation, PodFacts, QueueFacts, SeenPod, Stage, Watch,
+};
+use groups::{Group, Groups, Membership, address};
 use intern::Resources;
 use lists::{Lists, Mention};
 use nodes::Nodes;
@@ -57,7 +59,8 @@ pub struct Translator {
     nodes: Nodes,
     resources: Resources,
     owners: OwnerCache,
-    pods: BTreeMap<PodId, Pod>,
+    /// Boxed, since a third of such a map is empty.
+    pods: BTreeMap<PodId, Box<Pod>>,
     by_namespace: BTreeMap<Arc<str>, BTreeSet<PodId>>,
     groups: Groups,
     shared: Shared,
@@ -96,9 +99,9 @@ struct Told {
 /// A pod as one list has it.
 #[derive(Debug, PartialEq)]
 struct Record {
-    /// Without its cost.
-    facts: PodFacts,
+    address: Arc<Address>,
     cost: Arc<Vector>,
+    facts: PodFacts,
 }
 
 /// What many records hold alike.
@@ -110,16 +113,17 @@ struct Shared {
 }
 
 impl Shared {
-    fn record(&mut self, mut facts: PodFacts, cost: Vector) -> Box<Record> {
+    fn record(&mut self, mut address: Address, cost: Vector, mut facts: PodFacts) -> Record {
         let texts = &mut self.texts;
         let mut share = |text: &mut Arc<str>| *text = texts.share(Arc::clone(text));
-        share(&mut facts.key.namespace);
+        share(&mut address.namespace);
         facts.priority_class.iter_mut().for_each(&mut share);
         if let Stage::Bound { node, .. } = &mut facts.stage {
             share(node);
         }
         facts.metadata = self.metadata.share(facts.metadata);
-        Box::new(Record { facts, cost: self.costs.share(Arc::new(cost)) })
+        let cost = self.costs.share(Arc::new(cost));
+        Record { address: Arc::new(address), cost, facts }
     }
 }
 
@@ -174,9 +178,9 @@ impl Translator {
             Observation::NodeGone(name) => self.node_gone(&name),
             Observation::Queue(facts) => self.queue(facts),
             Observation::QueueGone(name) => self.queue_gone(&name),
-            Observation::ManagedPod(facts) => self.pod(facts, |pod| &mut pod.managed),
+            Observation::ManagedPod(seen) => self.pod(seen, |pod| &mut pod.managed),
             Observation::ManagedPodGone(id) => self.pod_gone(id, |pod| &mut pod.managed),
-            Observation::OtherPod(facts) => self.pod(facts, |pod| &mut pod.other),
+            Observation::OtherPod(seen) => self.pod(seen, |pod| &mut pod.other),
             Observation::OtherPodGone(id) => self.pod_gone(id, |pod| &mut pod.other),
             Observation::Owner(key, answer) => self.answered(&key, answer),
         }
@@ -299,15 +303,18 @@ impl Translator {
         }
     }
 
-    fn pod(&mut self, mut facts: PodFacts, list: impl Fn(&mut Pod) -> &mut Slot) {
-        let id = facts.id;
-        let amounts = std::mem::take(&mut facts.cost);
-        let cost = self.resources.vector(&amounts, &mut self.out.inputs);
-        let record = self.shared.record(facts, cost);
-        let namespace = Arc::clone(&record.facts.key.namespace);
+    fn pod(&mut self, seen: SeenPod, list: impl Fn(&mut Pod) -> &mut Slot) {
+        let id = seen.id;
+        let cost = self.resources.vector(&seen.cost, &mut self.out.inputs);
+        let mut record = self.shared.record(address(self.cluster, &seen.key), cost, seen.facts);
+        let namespace = Arc::clone(&record.address.namespace);
         self.by_namespace.entry(namespace).or_default().insert(id);
-        let record = Some(record);
         let pod = self.pods.entry(id).or_default();
+        if let Some((known, _)) = pod.record().filter(|(known, _)| known.address == record.address)
+        {
+            record.address = Arc::clone(&known.address);
+        }
+        let record = Some(Box::new(record));
         if *list(pod) != record {
             *list(pod) = record;
             pod.outdate();
@@ -320,13 +327,13 @@ impl Translator {
         if let Some(gone) = list(pod).take() {
             pod.outdate();
             self.settle(id);
-            self.forget_address(id, &gone.facts.key.namespace);
+            self.forget_address(id, &gone.address.namespace);
         }
     }
 
     fn forget_address(&mut self, id: PodId, namespace: &Arc<str>) {
-        let there = |pod: &Pod| pod.managed.is_some() || pod.other.is_some();
-        if self.pods.get(&id).is_some_and(there) {
+        let there = self.pods.get(&id).is_some_and(|pod| pod.record().is_some());
+        if there {
             return;
         }
         if let Some(pods) = self.by_namespace.get_mut(namespace) {

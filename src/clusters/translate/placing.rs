@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::api::names;
 use crate::api::released::Released;
+use crate::engine::event::Address;
 use crate::engine::{NodeId, PodId};
 use crate::grouping::{self, Gang, GroupKey, Member, ObjectKey, Placement, Resolution};
 
@@ -26,6 +27,13 @@ impl Pod {
     }
 }
 
+impl Record {
+    fn key(&self) -> ObjectKey {
+        let Address { namespace, name, uid, .. } = &*self.address;
+        ObjectKey::of_pod(Arc::clone(namespace), Arc::clone(name), Arc::clone(uid))
+    }
+}
+
 impl Translator {
     /// Seats a pod anew after anything about it may have changed.
     pub(super) fn settle(&mut self, id: PodId) {
@@ -33,8 +41,8 @@ impl Translator {
         let before = std::mem::take(&mut pod.seat);
         let seat = match pod.record() {
             None => Seat::Nowhere,
-            Some((record, managed)) if self.is_ours(&record.facts, managed) => {
-                let member = self.member(&record.facts, managed, &before);
+            Some((record, managed)) if self.is_ours(record, managed) => {
+                let member = self.member(record, managed, &before);
                 Seat::Member(member, self.enter_node(&record.facts))
             }
             Some((record, _)) => match self.enter_node(&record.facts) {
@@ -57,8 +65,9 @@ impl Translator {
     /// Where queues rule, every pod is, but those of kubelets and daemons. Elsewhere our
     /// label means nothing: what waits behind our gate, or was let go by us, is from
     /// before the namespace opted out.
-    fn is_ours(&self, facts: &PodFacts, managed: bool) -> bool {
-        let rules = self.opted_in(&facts.key.namespace);
+    fn is_ours(&self, record: &Record, managed: bool) -> bool {
+        let facts = &record.facts;
+        let rules = self.opted_in(&record.address.namespace);
         if managed {
             rules || !facts.open || facts.released.is_some()
         } else {
@@ -95,7 +104,8 @@ impl Translator {
         }
     }
 
-    fn member(&mut self, facts: &PodFacts, managed: bool, before: &Seat) -> Membership {
+    fn member(&mut self, record: &Record, managed: bool, before: &Seat) -> Membership {
+        let facts = &record.facts;
         let part = match facts.stage {
             _ if managed && facts.open => {
                 let record = facts.released.as_ref();
@@ -104,10 +114,10 @@ impl Translator {
             Stage::Gated => Part::Waiting(facts.priority_class.clone()),
             _ => Part::Bystander,
         };
-        let namespace_known = self.namespaces.contains_key(&facts.key.namespace);
+        let namespace_known = self.namespaces.contains_key(&record.address.namespace);
         let kept = self.kept_face(before, &part);
         let informed = kept.is_some() || namespace_known;
-        let face = kept.unwrap_or_else(|| self.face(facts, managed));
+        let face = kept.unwrap_or_else(|| self.face(record, managed));
         let group = self.groups.id(self.cluster, &face.placement().group);
         let face = self.groups.shared(group, face);
         let informed = informed && face.is_final();
@@ -123,19 +133,20 @@ impl Translator {
         (frozen && same && member.informed).then(|| Arc::clone(&member.face))
     }
 
-    fn face(&mut self, facts: &PodFacts, managed: bool) -> Arc<Resolution> {
-        let namespace = self.namespaces.get(&facts.key.namespace);
+    fn face(&mut self, record: &Record, managed: bool) -> Arc<Resolution> {
+        let (key, facts) = (record.key(), &record.facts);
+        let namespace = self.namespaces.get(&key.namespace);
         let label = namespace.and_then(|facts| facts.labels.get(names::LABEL_QUEUE));
         let namespace_queue =
             label.filter(|queue| !queue.is_empty()).map(|q| Arc::from(q.as_str()));
         let member = Member {
-            key: &facts.key,
+            key: &key,
             metadata: &facts.metadata,
             namespace_queue: namespace_queue.as_ref(),
         };
         let resolution = grouping::resolve(&member, &self.owners);
         let resolution = match facts.released.as_deref().filter(|_| managed) {
-            Some(record) => as_recorded(resolution, record, &facts.key),
+            Some(record) => as_recorded(resolution, record, &key),
             None => resolution,
         };
         Arc::new(match resolution {
@@ -170,11 +181,11 @@ fn recorded(mut placement: Placement, record: &Released, pod: &ObjectKey) -> Pla
     if let (Gang::Units, size @ 2..) | (Gang::All, size) = (gang, record.size) {
         Arc::make_mut(&mut placement.findings).gang = Gang::AtLeast(size);
     }
-    let named = matches!(placement.group, GroupKey::Named { .. });
+    let named = matches!(*placement.group, GroupKey::Named { .. });
     if !named && *placement.root.uid != *record.root {
         let root = recorded_root(record, pod);
         let namespace = Arc::clone(&pod.namespace);
-        placement.group = GroupKey::Run { namespace, root: Arc::clone(&root.uid) };
+        placement.group = Arc::new(GroupKey::Run { namespace, root: Arc::clone(&root.uid) });
         placement.root = root;
     }
     placement

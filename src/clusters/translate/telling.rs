@@ -10,7 +10,7 @@ use crate::grouping::{Above, Metadata, ObjectKey, Resolution};
 
 use super::super::facts::Stage;
 use super::super::strip::uid;
-use super::groups::{Group, Part, address};
+use super::groups::{Group, Part};
 use super::{Pod, Seat, Told, Translator};
 
 impl Translator {
@@ -20,7 +20,7 @@ impl Translator {
         let emptied = self.refresh_groups();
         let dirty = std::mem::take(&mut self.dirty);
         let (here, gone): (Vec<PodId>, Vec<PodId>) =
-            dirty.into_iter().partition(|id| self.pods.get(id).is_some_and(Pod::is_member));
+            dirty.into_iter().partition(|id| self.pods.get(id).is_some_and(|pod| pod.is_member()));
         for id in here {
             self.tell_pod(id);
         }
@@ -140,12 +140,11 @@ impl Translator {
             state: told.state,
         };
         if pod.told.is_none() {
-            let facts = &record.facts;
-            let name = Name::Pod(id, address(self.cluster, &facts.key), maker(&facts.metadata));
+            let name = Name::Pod(id, Arc::clone(&record.address), maker(&record.facts.metadata));
             self.out.inputs.push(Input::Name(name));
         }
         // What was said of a pod is taken back once it has a node or has ended.
-        let hindrance = record.facts.hindrance.clone();
+        let hindrance = record.facts.stage.hindrance().cloned();
         if hindrance.is_some() || pod.told.is_some_and(|told| told.state.is_released()) {
             self.out.inputs.push(Input::Name(Name::Hindrance(id, hindrance)));
         }
@@ -203,7 +202,7 @@ impl Pod {
         let state = match (&record.facts.stage, node) {
             (Stage::Gated, _) => PodState::Gated,
             (Stage::Ended, _) if !record.facts.open => PodState::Dropped,
-            (Stage::Released { held }, _) => PodState::Released { held: *held },
+            (Stage::Released { held, .. }, _) => PodState::Released { held: *held },
             (Stage::Bound { terminating, .. }, Some(node)) => {
                 PodState::Bound { node: *node, terminating: *terminating }
             }

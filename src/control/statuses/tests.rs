@@ -57,7 +57,7 @@ impl World {
                 name: format!("pod-{}", self.next).into(),
                 uid: "u".into(),
             };
-            self.names.learn(Name::Pod(id, address, maker.clone()));
+            self.names.learn(Name::Pod(id, Arc::new(address), maker.clone()));
             let (cost, state) = (Vector::default(), PodState::Gated);
             let config = PodConfig {
                 group,

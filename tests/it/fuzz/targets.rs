@@ -114,20 +114,21 @@ fn has_gate(pod: &Pod) -> bool {
 /// where it names its pod, and what is passed over in reading means nothing.
 pub fn pod(input: &[u8]) {
     let Ok(pod) = serde_json::from_slice::<Pod>(input) else { return };
-    let facts = strip::pod(&pod);
+    let seen = strip::pod(&pod);
+    let facts = &seen.facts;
     assert_eq!(facts.open, !has_gate(&pod));
     assert!(facts.open || !matches!(facts.stage, Stage::Released { .. }));
-    for (resource, units) in &facts.cost {
+    for (resource, units) in &seen.cost {
         assert!((0..MOST_UNITS).contains(units), "{resource} costs {units}");
     }
-    assert!(facts.cost.get("pods").is_some_and(|&pods| pods >= 1));
+    assert!(seen.cost.get("pods").is_some_and(|&pods| pods >= 1));
     if let Some(record) = &facts.released {
         assert!(facts.open && pod.metadata.uid.as_ref() == Some(&record.pod));
     }
     // The same by way of the whole pod, where that can be read.
     if let Ok(whole) = serde_json::from_slice::<k8s_openapi::api::core::v1::Pod>(input) {
         let again: Pod = serde_json::from_value(serde_json::to_value(&whole).unwrap()).unwrap();
-        assert_eq!(strip::pod(&again), facts);
+        assert_eq!(strip::pod(&again), seen);
     }
 }
 
@@ -205,10 +206,10 @@ pub fn owners(input: &[u8]) {
     let Ok(object) = serde_json::from_slice::<DynamicObject>(input) else { return };
     let fleet = Absurd { like: strip::owner(&object, true), asked: Cell::new(0) };
     let Ok(pod) = serde_json::from_slice::<Pod>(input) else { return };
-    let facts = strip::pod(&pod);
+    let seen = strip::pod(&pod);
     let queue = Arc::from("default");
     let member =
-        Member { key: &facts.key, metadata: &facts.metadata, namespace_queue: Some(&queue) };
+        Member { key: &seen.key, metadata: &seen.facts.metadata, namespace_queue: Some(&queue) };
     let first = resolve(&member, &fleet);
     assert!(fleet.asked.replace(0) <= 20, "it asks on and on");
     assert_eq!(resolve(&member, &fleet), first);

@@ -8,7 +8,7 @@ use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::super::{Output, Translator};
-use crate::clusters::facts::{Observation, PodFacts, Watch};
+use crate::clusters::facts::{Observation, SeenPod, Watch};
 use crate::clusters::pod::Pod;
 use crate::clusters::strip;
 use crate::engine::event::{Event, GroupConfig, GroupName, Input, Name, NodeConfig, PodConfig};
@@ -112,7 +112,7 @@ impl Made {
         serde_json::from_value(self.0.clone()).unwrap()
     }
 
-    pub fn pod_facts(&self) -> PodFacts {
+    pub fn seen(&self) -> SeenPod {
         strip::pod(&self.typed::<Pod>())
     }
 
@@ -411,11 +411,11 @@ impl Bench {
     }
 
     pub fn managed(&mut self, pod: &Made) {
-        self.see(Observation::ManagedPod(pod.pod_facts()));
+        self.see(Observation::ManagedPod(pod.seen()));
     }
 
     pub fn other(&mut self, pod: &Made) {
-        self.see(Observation::OtherPod(pod.pod_facts()));
+        self.see(Observation::OtherPod(pod.seen()));
     }
 
     pub fn owner(&mut self, made: &Made) {

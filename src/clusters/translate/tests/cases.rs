@@ -200,7 +200,7 @@ fn what_a_new_list_does_not_mention_is_gone() {
     bench.managed(&pod("p"));
     bench.managed(&pod("q"));
     bench.other(&plain_pod("r", "n1"));
-    bench.list(Watch::ManagedPods, vec![Observation::ManagedPod(pod("q").pod_facts())]);
+    bench.list(Watch::ManagedPods, vec![Observation::ManagedPod(pod("q").seen())]);
     bench.list(Watch::OtherPods, vec![]);
     assert_eq!(bench.pods(), ["ns/q: Gated in Pod/q for house Units"]);
     bench.list(Watch::Nodes, vec![]);
@@ -231,7 +231,7 @@ fn bench_before_pods() -> Bench {
 }
 
 fn listed(pod: &Made) -> Observation {
-    Observation::ManagedPod(pod.pod_facts())
+    Observation::ManagedPod(pod.seen())
 }
 
 #[rstest]
@@ -449,7 +449,7 @@ fn nothing_is_said_twice() {
     let mut bench = Bench::furnished();
     bench.managed(&pod("p"));
     let again = [
-        Observation::ManagedPod(pod("p").phase("Pending").pod_facts()),
+        Observation::ManagedPod(pod("p").phase("Pending").seen()),
         seen_node(&node("n1").label("heartbeat", "2")),
         seen_namespace(&namespace("ns").managed().queue("house")),
         seen_queue(&queue("house")),
@@ -485,7 +485,7 @@ fn pods_move_between_named_groups() {
 fn the_record_of_a_release_is_read_or_ignored_whole() {
     let record = |text: &str| {
         let pod: Pod = pod("p").open().annotated("tidegate.dev/released", text).typed();
-        strip::pod(&pod).released
+        strip::pod(&pod).facts.released
     };
     let whole = |pod: &str| {
         json!({"pod": pod, "queue": "a", "root": "u", "group": "Job/j", "size": 3, "time": "t",

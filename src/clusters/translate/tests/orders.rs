@@ -175,8 +175,8 @@ fn seen(watch: Watch, made: &Made) -> Observation {
         Watch::Namespaces => seen_namespace(made),
         Watch::Nodes => seen_node(made),
         Watch::Queues => seen_queue(made),
-        Watch::ManagedPods => Observation::ManagedPod(made.pod_facts()),
-        Watch::OtherPods => Observation::OtherPod(made.pod_facts()),
+        Watch::ManagedPods => Observation::ManagedPod(made.seen()),
+        Watch::OtherPods => Observation::OtherPod(made.seen()),
     }
 }
 
