@@ -239,7 +239,13 @@ impl Fleet {
         ];
         let cluster = ClusterId(u16::try_from(number % CLUSTERS).unwrap_or(0));
         let allocatable = allocatable.into_iter().collect();
-        let config = NodeConfig { cluster, allocatable, ready: true, schedulable: true };
+        let config = NodeConfig {
+            cluster,
+            allocatable,
+            ready: true,
+            schedulable: true,
+            ..NodeConfig::default()
+        };
         self.apply(Event::NodeChanged(NodeId(u32::try_from(number).unwrap_or(0)), config));
     }
 
@@ -280,6 +286,7 @@ impl Fleet {
             gang: if size > 1 { Gang::AtLeast(need) } else { Gang::Units },
             singleton: None,
             non_preemptible: false,
+            topology: None,
         };
         self.apply(Event::GroupChanged(GroupId(number), config));
     }

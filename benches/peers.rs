@@ -193,8 +193,13 @@ impl Case {
         let sizes = self.nodes.iter().flat_map(|&(count, size)| (0..count).map(move |_| size));
         for (node, size) in (0..).map(NodeId).zip(sizes) {
             let allocatable = vector(size, 110);
-            let node_config =
-                NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+            let node_config = NodeConfig {
+                cluster: HERE,
+                allocatable,
+                ready: true,
+                schedulable: true,
+                ..NodeConfig::default()
+            };
             engine.apply(0, Event::NodeChanged(node, node_config));
             engine.apply(0, Event::ForeignChanged(node, vector(self.used, 0)));
         }
@@ -218,6 +223,7 @@ impl Case {
                 gang: if self.gang { Gang::AtLeast(pods) } else { Gang::Units },
                 singleton: None,
                 non_preemptible: false,
+                topology: None,
             };
             events.push(Event::GroupChanged(group, config));
             for pod in 0..pods {

@@ -99,7 +99,13 @@ impl Virtual {
         };
         let allocatable = [(ResourceId::CPU, cores * 1000), (ResourceId::PODS, cores * 2)];
         let allocatable = allocatable.into_iter().collect();
-        let node = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+        let node = NodeConfig {
+            cluster: HERE,
+            allocatable,
+            ready: true,
+            schedulable: true,
+            ..NodeConfig::default()
+        };
         all.apply(Event::NodeChanged(NODE, node));
         for (id, queue) in (0..).map(QueueId).zip(queues) {
             all.apply(Event::QueueChanged(id, queue.clone()));
@@ -199,6 +205,7 @@ impl Virtual {
             gang: Gang::Units,
             singleton: None,
             non_preemptible: false,
+            topology: None,
         };
         let waits = state == PodState::Gated;
         let pod = PodConfig {

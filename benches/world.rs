@@ -136,6 +136,7 @@ impl World {
                 gang,
                 singleton: None,
                 non_preemptible: false,
+                topology: None,
             },
         ));
     }
@@ -169,7 +170,13 @@ fn node() -> NodeConfig {
         (GPU, 4),
     ];
     let allocatable = allocatable.into_iter().collect();
-    NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true }
+    NodeConfig {
+        cluster: HERE,
+        allocatable,
+        ready: true,
+        schedulable: true,
+        ..NodeConfig::default()
+    }
 }
 
 fn address(kind: &str, number: u64, uid: Uid) -> Address {

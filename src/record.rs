@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn a_disk_that_cannot_be_written_ends_the_log() {
         let place = Place::new("full");
-        let (sink, receiver) = sink(10);
+        let (sink, receiver) = sink(1 << 20);
         let mut files = Files::begin(place.0.join("log"), 0, Arc::clone(&sink.is_full)).unwrap();
         fs::write(place.0.join("log-2.log"), "in the way").unwrap();
         let mut engine = Logged::new(Some(Box::new(sink)));

@@ -31,6 +31,14 @@ pub const ANNOTATION_MIN_COUNT: &str = "tidegate.dev/min-count";
 /// Annotation: `auto`, `all` or `none`.
 pub const ANNOTATION_GANG: &str = "tidegate.dev/gang";
 
+/// Annotation: a label key of nodes; all pods of the group run where it has the same value.
+pub const ANNOTATION_TOPOLOGY: &str = "tidegate.dev/topology";
+/// Label keys of nodes with this in them, and that of the host's name, tell which nodes are near
+/// each other.
+pub const TOPOLOGY: &str = "topology";
+/// Label of a node: its own name.
+pub const LABEL_HOSTNAME: &str = "kubernetes.io/hostname";
+
 /// Annotation: `AtLeastOnce` or `AtMostOnce`, which is never evicted once it has started.
 pub const ANNOTATION_RUN: &str = "tidegate.dev/run";
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::api::released::Released;
 use crate::api::v1alpha1::LabelSelector;
 use crate::engine::event::{MaxRunning, Preemption};
-use crate::engine::{Millis, Order, PodId};
+use crate::engine::{Millis, Order, Placement, PodId};
 use crate::grouping::{Lookup, Metadata, ObjectKey};
 
 /// The lists that are watched.
@@ -93,6 +93,8 @@ pub struct NodeFacts {
     pub ready: bool,
     /// Not cordoned.
     pub schedulable: bool,
+    /// Its labels that tell which nodes are near it.
+    pub domains: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 /// A queue.
@@ -126,6 +128,8 @@ pub struct QueueFacts {
     pub max_running: MaxRunning,
     /// What may be evicted.
     pub preemption: Preemption,
+    /// Whether nodes are looked for.
+    pub placement: Placement,
     /// Why something written has no meaning to this version.
     pub malformed: Option<Arc<str>>,
     /// Whose work may use it.
@@ -156,6 +160,7 @@ pub struct SeenPod {
 
 /// What is kept of a pod as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing that is so or not")]
 pub struct PodFacts {
     /// Its marks and owner.
     pub metadata: Arc<Metadata>,
@@ -165,6 +170,8 @@ pub struct PodFacts {
     pub priority: i32,
     /// `spec.preemptionPolicy` is `Never`.
     pub never_preempts: bool,
+    /// It prefers some nodes itself.
+    pub prefers_nodes: bool,
     /// `spec.priorityClassName`.
     pub priority_class: Option<Arc<str>>,
     /// Where it stands.

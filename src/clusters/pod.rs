@@ -11,6 +11,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use kube::Resource;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 type Amounts = Option<BTreeMap<String, Quantity>>;
@@ -37,10 +38,36 @@ pub struct PodSpec {
     pub priority_class_name: Option<String>,
     /// Whether others may be evicted for it.
     pub preemption_policy: Option<String>,
+    pub affinity: Option<Affinity>,
     pub containers: Option<Vec<Container>>,
     pub init_containers: Option<Vec<Container>>,
     pub overhead: Amounts,
     pub resources: Option<ResourceRequirements>,
+}
+
+impl PodSpec {
+    /// Whether it says which nodes it would rather have.
+    pub(super) fn prefers_nodes(&self) -> bool {
+        let node = self.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+        node.is_some_and(|node| !node.preferred.is_empty())
+    }
+}
+
+/// Without whatever is not read here.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[allow(missing_docs, reason = "these are fields of Kubernetes")]
+pub struct Affinity {
+    pub node_affinity: Option<NodeAffinity>,
+}
+
+/// Without whatever is not read here.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "these are fields of Kubernetes")]
+pub struct NodeAffinity {
+    #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    pub preferred: Vec<IgnoredAny>,
 }
 
 /// Without whatever is not read here.

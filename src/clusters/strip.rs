@@ -12,7 +12,7 @@ use crate::api::names;
 use crate::api::released::Released;
 use crate::api::v1alpha1::{self, Resources, Stop, StoredQueue};
 use crate::engine::event::{MaxRunning, Preemption};
-use crate::engine::{Millis, Order, Reclaim, Uid, WithinQueue};
+use crate::engine::{Millis, Order, Placement, Reclaim, Uid, WithinQueue};
 use crate::grouping::{self, Metadata, ObjectKey, Owner};
 use crate::quantity;
 
@@ -64,7 +64,18 @@ pub fn node(node: &Node) -> NodeFacts {
         allocatable: allocatable.map(offered).unwrap_or_default(),
         ready: conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True"),
         schedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true),
+        domains: node.metadata.labels.as_ref().map(domains).unwrap_or_default(),
     }
+}
+
+/// Most such labels of one node that are kept.
+const DOMAINS: usize = 16;
+
+/// The labels of a node that tell which nodes are near it.
+fn domains(labels: &BTreeMap<String, String>) -> BTreeMap<Arc<str>, Arc<str>> {
+    let near = |key: &str| key.contains(names::TOPOLOGY) || key == names::LABEL_HOSTNAME;
+    let domains = labels.iter().filter(|(key, _)| near(key)).take(DOMAINS);
+    domains.map(|(key, value)| (Arc::from(&**key), Arc::from(&**value))).collect()
 }
 
 /// Amounts rounded down; what has no meaning offers nothing.
@@ -107,6 +118,11 @@ pub fn queue(queue: &DynamicObject) -> QueueFacts {
         max_pending: spec.max_pending.map(|most| u64::try_from(most.pods.max(1)).unwrap_or(1)),
         max_running: max_running(spec.max_running),
         preemption: preemption(&spec.preemption),
+        placement: match spec.placement {
+            v1alpha1::Placement::Quota => Placement::Quota,
+            v1alpha1::Placement::Domain => Placement::Domain,
+            v1alpha1::Placement::Node => Placement::Node,
+        },
         access: Access {
             namespaces: spec.namespaces,
             priority_classes: spec.priority_classes.into(),
@@ -161,6 +177,7 @@ fn facts(pod: &Pod) -> PodFacts {
         metadata: Arc::new(Metadata::from(&pod.metadata)),
         priority: spec.and_then(|spec| spec.priority).unwrap_or(0),
         never_preempts: spec.is_some_and(|spec| spec.preemption_policy.as_deref() == Some("Never")),
+        prefers_nodes: spec.is_some_and(PodSpec::prefers_nodes),
         priority_class: spec
             .and_then(|spec| spec.priority_class_name.as_deref())
             .filter(|class| !class.is_empty())

@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::action::{Action, Evict, Release};
+use crate::engine::action::{Action, Evict, Place, Release};
 use crate::engine::event::{Address, Event, Input, Outcome, PodConfig};
 use crate::engine::log::{Log, Logged};
 use crate::engine::{ClusterId, Decided, Decision, Millis, PodId, PodState};
@@ -269,7 +269,18 @@ impl Control {
             size: decision.size,
             time: now,
             decision: decision.number,
+            place: self.place(decision),
         })
+    }
+
+    /// Where a pod is to run. Its own preferences are not ours to weigh, and a list of them
+    /// would be replaced as one.
+    fn place(&self, decision: &Decision) -> Option<Box<Place>> {
+        let node = decision.node.filter(|_| !self.names.prefers_nodes(decision.pod));
+        let node = node.and_then(|node| self.names.node(node).cloned());
+        let domain = decision.domain.and_then(|domain| self.names.domain(domain).cloned());
+        let place = Place { node, domain };
+        Some(place).filter(|place| *place != Place::default()).map(Box::new)
     }
 
     /// Publishes when something changed, and never so often that it slows the loop.

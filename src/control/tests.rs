@@ -82,8 +82,13 @@ impl Bench {
         self.tell(Event::QueueChanged(QUEUE, config)).await;
         let allocatable: Vector =
             [(ResourceId::CPU, 8_000), (ResourceId::PODS, 110)].into_iter().collect();
-        let node =
-            NodeConfig { cluster: ClusterId(0), allocatable, ready: true, schedulable: true };
+        let node = NodeConfig {
+            cluster: ClusterId(0),
+            allocatable,
+            ready: true,
+            schedulable: true,
+            ..NodeConfig::default()
+        };
         self.tell(Event::NodeChanged(NodeId(1), node)).await;
     }
 
@@ -104,6 +109,7 @@ impl Bench {
             gang: Gang::Units,
             singleton: None,
             non_preemptible: false,
+            topology: None,
         };
         self.tell(Event::GroupChanged(group, config)).await;
     }

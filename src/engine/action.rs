@@ -38,6 +38,17 @@ pub struct Release {
     pub time: Millis,
     /// Kept on the pod: number of the decision.
     pub decision: u64,
+    /// What was found for it, where its queue looks for that.
+    pub place: Option<Box<Place>>,
+}
+
+/// Where a pod is to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The node that it would best run on.
+    pub node: Option<Arc<str>>,
+    /// The label, key and value, that its node has to have.
+    pub domain: Option<(Arc<str>, Arc<str>)>,
 }
 
 /// Evict one pod.

@@ -29,8 +29,12 @@ impl Engine {
                 node.usable()
             }
         };
+        let node = match pod.state {
+            PodState::Bound { node, .. } => node.0,
+            _ => pod.planned,
+        };
         let line = self.groups[pod.group].line;
-        Some(Charge { line, shape: pod.shape, takes_capacity })
+        Some(Charge { line, shape: pod.shape, node, takes_capacity })
     }
 
     pub(super) fn settle_charge(&mut self, slot: u32, charge: Option<Charge>) {
@@ -59,6 +63,7 @@ impl Engine {
             self.look_at(slot);
         }
         let cost = self.shapes.need(charge.shape).clone();
+        self.fill(charge, |free| free.sub(&cost));
         self.take_capacity(charge, |amounts| amounts.add(&cost));
         let need = if first { cost.with_group() } else { cost };
         if let Some(node) = self.pay(charge.line, |usage| usage.add(&need)) {
@@ -78,6 +83,7 @@ impl Engine {
             self.look_at(slot);
         }
         let cost = self.shapes.need(charge.shape).clone();
+        self.fill(charge, |free| free.add(&cost));
         self.take_capacity(charge, |amounts| amounts.sub(&cost));
         self.todo.freed = true;
         let need = if last { cost.with_group() } else { cost };
@@ -85,6 +91,13 @@ impl Engine {
             self.tree.give_back(node, &need);
         }
         self.hold_key(charge.line, key, -1);
+    }
+
+    /// Changes what is free on the node that a charge takes from.
+    pub(super) fn fill(&mut self, charge: Charge, book: impl Fn(&mut Amounts)) {
+        if let (Some(pools), Some(node)) = (&mut self.pools, charge.node()) {
+            pools.change(node, book);
+        }
     }
 
     fn take_capacity(&mut self, charge: Charge, book: impl Fn(&mut Amounts)) {

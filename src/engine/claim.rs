@@ -145,7 +145,11 @@ impl Engine {
         }
         let front = |place: &_, class| self.front(place, class);
         let first = super::tree::first_of_all(line, &front)?;
-        let need = &self.classes.get(first.class).need;
+        let class = self.classes.get(first.class);
+        if class.kind.site.is_some() {
+            return None;
+        }
+        let need = &class.need;
         let fits = self.tree.fits(line.node, need, &self.free());
         let group = need.iter().find(|&(axis, _)| axis == GROUPS);
         let runs_one_more = group.is_none_or(|(axis, one)| {
@@ -194,7 +198,8 @@ impl Engine {
         let line = self.groups[group].line;
         let pod = &mut self.pods[turn.pod];
         pod.release = ReleaseState::Claimed;
-        pod.charge = Some(Charge { line, shape: turn.shape, takes_capacity: true });
+        pod.planned = NONE;
+        pod.charge = Some(Charge { line, shape: turn.shape, node: NONE, takes_capacity: true });
         self.shapes.hold_again(turn.shape);
         let group = &mut self.groups[group];
         group.waiting.remove(turn);
@@ -333,7 +338,16 @@ impl Engine {
             (pod.release, pod.started) = (ReleaseState::Sent, self.now);
             self.decided += 1;
             let (number, pod, queue) = (self.decided, pod.id(), self.lines[claim.line].queue);
-            decisions.push(Decision { number, pod, group: id, queue, size, first });
+            decisions.push(Decision {
+                number,
+                pod,
+                group: id,
+                queue,
+                size,
+                first,
+                node: None,
+                domain: None,
+            });
         }
         self.classes.release(claim.class);
         self.look_at(claim.group);

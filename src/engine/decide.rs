@@ -7,7 +7,7 @@
 use super::amounts::Need;
 use super::group::{Charge, ReleaseState, Turn};
 use super::line::Place;
-use super::model::{GroupId, PodId, QueueId};
+use super::model::{DomainId, GroupId, NodeId, Placement, PodId, QueueId};
 use super::shapes::ClassId;
 use super::slab::NONE;
 use super::tree::{BANDS, BANDS_OF_RIGHT, Band, Chosen, Seen};
@@ -28,6 +28,10 @@ pub struct Decision {
     pub size: u32,
     /// Nothing of its group was let go before, as far as pods are left to tell.
     pub first: bool,
+    /// The node that was found for it, where its queue tells that.
+    pub node: Option<NodeId>,
+    /// The domain that its group runs in, if it wants one.
+    pub domain: Option<DomainId>,
 }
 
 /// Take this pod back: something else has a better right to what it uses.
@@ -139,7 +143,8 @@ impl Engine {
     fn take_back(&mut self, id: PodId) {
         let Some(slot) = self.slot_of(id) else { return };
         self.dequeue(slot);
-        self.pods[slot].release = ReleaseState::None;
+        let pod = &mut self.pods[slot];
+        (pod.release, pod.planned) = (ReleaseState::None, NONE);
         self.enqueue(slot);
         self.recharge(slot);
     }
@@ -149,12 +154,14 @@ impl Engine {
         let mut tree = std::mem::take(&mut self.tree);
         let mut fitting = std::mem::take(&mut self.fitting);
         let front = |place: &Place, class: ClassId| self.front(place, class);
+        let placed = |class: ClassId| self.plan_class(class).is_ok();
         let mut seen = Seen {
             lines: &self.lines,
             classes: &self.classes,
             free: &free,
             fitting: &mut fitting,
             front: &front,
+            placed: &placed,
         };
         let chosen = tree.next(bands, &mut seen);
         (self.tree, self.fitting) = (tree, fitting);
@@ -166,16 +173,21 @@ impl Engine {
         let class = self.classes.get(chosen.class);
         let group = &self.groups[slot];
         let turns = group.offered(&class.kind, |turn| self.is_ready(turn));
+        let nodes = self.plan_class(chosen.class).unwrap_or_default().nodes(&turns);
+        let tells = self.lines[chosen.line].placement == Placement::Node;
+        let topology = group.config.topology;
         let size = u32::try_from(turns.len()).unwrap_or(u32::MAX);
         let (id, first, queue) = (group.id, group.started == 0, self.lines[chosen.line].queue);
         let begins = if group.charged == 0 { group.config.singleton } else { None };
         self.end_reservation(id);
         self.start_charges(chosen.line, slot, &turns, chosen.class);
-        for turn in turns {
-            self.let_go(slot, &turn);
+        for (turn, node) in turns.iter().zip(nodes) {
+            self.let_go(slot, turn, node);
             self.decided += 1;
             let (number, pod) = (self.decided, self.pods[turn.pod].id());
-            decisions.push(Decision { number, pod, group: id, queue, size, first });
+            let domain = node.and_then(|node| self.domain_at(node, topology?));
+            let node = node.filter(|_| tells);
+            decisions.push(Decision { number, pod, group: id, queue, size, first, node, domain });
         }
         self.hold_key(chosen.line, begins, 1);
         self.look_at(slot);
@@ -201,11 +213,15 @@ impl Engine {
     }
 
     /// A waiting pod of a group is decided; its charge is in the books already.
-    fn let_go(&mut self, group: u32, turn: &Turn) {
+    fn let_go(&mut self, group: u32, turn: &Turn, node: Option<NodeId>) {
         let line = self.groups[group].line;
+        let node = node.map_or(NONE, |node| node.0);
+        let charge = Charge { line, shape: turn.shape, node, takes_capacity: true };
         let pod = &mut self.pods[turn.pod];
-        (pod.release, pod.started) = (ReleaseState::Sent, self.now);
-        pod.charge = Some(Charge { line, shape: turn.shape, takes_capacity: true });
+        (pod.release, pod.started, pod.planned) = (ReleaseState::Sent, self.now, node);
+        pod.charge = Some(charge);
+        let cost = self.shapes.need(turn.shape).clone();
+        self.fill(charge, |free| free.sub(&cost));
         self.shapes.hold_again(turn.shape);
         let group = &mut self.groups[group];
         group.waiting.remove(turn);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::model::{
-    Assignment, ClusterId, Gang, GroupId, Millis, NodeId, Order, PodId, PodState, QueueId, Reclaim,
-    ResourceId, SingletonId, Uid, Vector, WithinQueue,
+    Assignment, ClusterId, DomainId, Gang, GroupId, Millis, NodeId, Order, Placement, PodId,
+    PodState, QueueId, Reclaim, ResourceId, SingletonId, TopologyId, Uid, Vector, WithinQueue,
 };
 
 /// One thing for the control loop's inbox.
@@ -103,6 +103,8 @@ pub struct QueueConfig {
     pub max_running: MaxRunning,
     /// What may be evicted for it, and of it.
     pub preemption: Preemption,
+    /// Whether a node is looked for.
+    pub placement: Placement,
 }
 
 /// What may be evicted for a queue's waiting work, and when what it runs may be.
@@ -137,6 +139,8 @@ pub struct NodeConfig {
     pub ready: bool,
     /// Not cordoned.
     pub schedulable: bool,
+    /// The domains that it is in, one of a topology, sorted.
+    pub domains: Vec<(TopologyId, DomainId)>,
 }
 
 /// A group of pods that belong together.
@@ -154,6 +158,8 @@ pub struct GroupConfig {
     pub singleton: Option<SingletonId>,
     /// It may not be preempted later: it starts only within what is guaranteed.
     pub non_preemptible: bool,
+    /// All of it runs in one domain of this, where its queue looks for nodes.
+    pub topology: Option<TopologyId>,
 }
 
 /// A pod of a group.
@@ -173,6 +179,13 @@ pub struct PodConfig {
     pub never_preempts: bool,
     /// Where it stands.
     pub state: PodState,
+}
+
+impl NodeConfig {
+    /// The domain of a topology that it is in.
+    pub(super) fn domain(&self, topology: TopologyId) -> Option<DomainId> {
+        self.domains.iter().find(|(of, _)| *of == topology).map(|&(_, domain)| domain)
+    }
 }
 
 impl PodConfig {
@@ -219,6 +232,10 @@ pub enum Name {
     GroupGone(GroupId),
     /// A pod's address and maker. Both are forgotten with [`Event::PodRemoved`].
     Pod(PodId, Arc<Address>, Maker),
+    /// The pod says itself which nodes it would rather have.
+    PrefersNodes(PodId),
+    /// A domain's label key and value; none when it is forgotten.
+    Domain(DomainId, Option<(Arc<str>, Arc<str>)>),
     /// What keeps a pod that was let go from a node, as far as anybody said so.
     Hindrance(PodId, Option<Arc<str>>),
 }

@@ -85,7 +85,7 @@ impl Engine {
             return Some(Reason::NextInLine);
         }
         let together = group.together(self.now).ok()?;
-        let kinds = group.kinds(together, |turn| self.is_ready(turn));
+        let kinds = group.kinds(together, self.site(group), |turn| self.is_ready(turn));
         let kind = kinds.first()?;
         let cost = self.cost(kind);
         let path: Vec<(u32, &Node)> = match self.lines.get(group.line) {
@@ -100,6 +100,7 @@ impl Engine {
             .or_else(|| self.over_capacity(&cost, path.first().map(|&(at, _)| at)))
             .or_else(|| self.beyond_guarantee(kind, &path, &need))
             .or_else(|| self.room_reserved(group, &path, &need))
+            .or_else(|| self.no_node(kind, &need))
             .or(Some(Reason::NextRound))
     }
 
@@ -176,6 +177,12 @@ impl Engine {
         let used = |axis| self.load.get(axis) + self.tree.withheld(line, axis);
         let most = |axis| Some(self.fleet.capacity.get(axis)).filter(|_| axis != GROUPS);
         places.next().or_else(|| self.beside(&others, need, used, most))
+    }
+
+    /// That its queue looks for nodes and there is none for some of its pods.
+    fn no_node(&self, kind: &Kind, need: &Need) -> Option<Reason> {
+        let unplaced = self.plan(kind, need).err()?;
+        Some(Reason::NoNode { placed: unplaced.placed, pods: unplaced.pods })
     }
 
     /// What is short when what others have reserved counts as used, and the first of them.

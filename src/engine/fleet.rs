@@ -40,6 +40,15 @@ impl Node {
         self.known && self.config.ready && self.config.schedulable
     }
 
+    /// What is free on it if none of our pods are there.
+    pub(super) fn free(&self, axes: &Axes) -> Amounts {
+        let mut free = Amounts::default();
+        for (axis, amount) in axes.project(&self.offer()) {
+            *free.at(axis) = amount;
+        }
+        free
+    }
+
     /// What this node adds to the capacity: never negative, however much is foreign.
     fn offer(&self) -> Vector {
         if !self.usable() {

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::event::GroupConfig;
 use super::line::{Place, halves};
-use super::model::{Assignment, ClusterId, Gang, GroupId, Millis, PodId, PodState, Uid};
+use super::model::{Assignment, ClusterId, Gang, GroupId, Millis, NodeId, PodId, PodState, Uid};
+use super::plan::{Site, node_at};
 use super::reason::Reason;
 use super::shapes::{ClassId, Kind, Parts, ShapeId};
 use super::slab::NONE;
@@ -259,6 +260,7 @@ impl Group {
                 gang: Gang::Units,
                 singleton: None,
                 non_preemptible: false,
+                topology: None,
             },
         )
     }
@@ -311,8 +313,9 @@ impl Group {
         }
     }
 
-    pub(super) fn kind(&self, parts: Parts) -> Kind {
+    pub(super) fn kind(&self, parts: Parts, site: Option<Site>) -> Kind {
         Kind {
+            site,
             parts,
             adds_group: self.charged == 0,
             completes: self.is_cut(),
@@ -322,7 +325,12 @@ impl Group {
 
     /// What it offers when `together` of its pods go at a time: one offer for all of them,
     /// or one for each different cost. `ready` leaves out whose release was refused.
-    pub(super) fn kinds(&self, together: u32, ready: impl Fn(&Turn) -> bool) -> Vec<Kind> {
+    pub(super) fn kinds(
+        &self,
+        together: u32,
+        site: Option<Site>,
+        ready: impl Fn(&Turn) -> bool,
+    ) -> Vec<Kind> {
         let refused = self.refused > 0;
         if together == 1 {
             let first = |front: Turn| {
@@ -331,10 +339,13 @@ impl Group {
             let mut firsts: Vec<Turn> = self.waiting.fronts().filter_map(first).collect();
             firsts.sort_unstable();
             firsts.truncate(COSTS_OFFERED);
-            return firsts.iter().map(|turn| self.kind(Parts::Alike(turn.shape, 1))).collect();
+            return firsts
+                .iter()
+                .map(|turn| self.kind(Parts::Alike(turn.shape, 1), site))
+                .collect();
         }
         if let Some(shape) = self.waiting.only_shape().filter(|_| !refused) {
-            return vec![self.kind(Parts::Alike(shape, together))];
+            return vec![self.kind(Parts::Alike(shape, together), site)];
         }
         let mut counts = BTreeMap::<ShapeId, u32>::new();
         let pods = usize::try_from(together).unwrap_or(usize::MAX);
@@ -343,7 +354,7 @@ impl Group {
             *counts.entry(turn.shape).or_default() += 1;
             found += 1;
         }
-        if found < together { Vec::new() } else { vec![self.kind(Parts::of(counts))] }
+        if found < together { Vec::new() } else { vec![self.kind(Parts::of(counts), site)] }
     }
 
     /// The pods of one of its offers, in order.
@@ -396,6 +407,8 @@ pub(super) struct Pod {
     pub(super) state: PodState,
     pub(super) release: ReleaseState,
     pub(super) charge: Option<Charge>,
+    /// Number of the node that was found for it, or [`NONE`].
+    pub(super) planned: u32,
     /// The next and the previous pod of its group.
     pub(super) next: u32,
     pub(super) previous: u32,
@@ -407,7 +420,15 @@ pub(super) struct Charge {
     /// Slot of the line that pays, or [`NONE`].
     pub(super) line: u32,
     pub(super) shape: ShapeId,
+    /// Number of the node that it takes from, or [`NONE`] where nobody knows that.
+    pub(super) node: u32,
     pub(super) takes_capacity: bool,
+}
+
+impl Charge {
+    pub(super) fn node(self) -> Option<NodeId> {
+        node_at(self.node)
+    }
 }
 
 impl Pod {
@@ -426,6 +447,7 @@ impl Pod {
             state: PodState::Dropped,
             release: ReleaseState::None,
             charge: None,
+            planned: NONE,
             next: NONE,
             previous: NONE,
         }

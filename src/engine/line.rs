@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::amounts::Amounts;
-use super::model::{GroupId, Millis, Order, QueueId, SingletonId, Uid};
+use super::model::{GroupId, Millis, Order, Placement, QueueId, SingletonId, Uid};
 use super::shapes::ClassId;
 use super::slab::NONE;
 
@@ -125,6 +125,7 @@ pub(super) struct Line {
     /// Nothing of it may start: the queue or one above it is stopped.
     pub(super) stopped: bool,
     pub(super) order: Order,
+    pub(super) placement: Placement,
     /// Sorted by class.
     pub(super) lanes: Vec<Lane>,
     /// Groups that wait and have nothing to offer now.
@@ -159,6 +160,7 @@ impl Line {
             node: NONE,
             stopped: false,
             order: Order::default(),
+            placement: Placement::default(),
             lanes: Vec::new(),
             parked: Row::default(),
             usage: Amounts::default(),

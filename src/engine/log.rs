@@ -43,13 +43,17 @@ impl Default for Digest {
 
 impl Digest {
     fn take(&mut self, decided: &Decided) {
-        for &Decision { number, pod, group, queue, size, first } in &decided.started {
+        for &Decision { number, pod, group, queue, size, first, node, domain } in &decided.started {
             self.add(&number.to_le_bytes());
             self.add(&pod.0.to_le_bytes());
             self.add(&group.0.to_le_bytes());
             self.add(&queue.0.to_le_bytes());
             self.add(&size.to_le_bytes());
             self.add(&[u8::from(first)]);
+            let place = [node.map(|node| node.0), domain.map(|domain| domain.0)];
+            for number in place.into_iter().flatten() {
+                self.add(&number.to_le_bytes());
+            }
         }
         for &Eviction { pod, group, queue, cause } in &decided.evicted {
             self.add(&pod.0.to_le_bytes());

@@ -26,6 +26,8 @@ mod line;
 pub mod log;
 mod mask;
 mod model;
+mod plan;
+mod pools;
 mod reason;
 mod reserve;
 mod settle;
@@ -46,8 +48,9 @@ mod tests;
 
 pub use decide::{Cause, Decided, Decision, Eviction};
 pub use model::{
-    Assignment, ClusterId, Forbidden, Gang, GroupId, Millis, NodeId, Order, PodId, PodState,
-    QueueId, Reclaim, ResourceId, SingletonId, Uid, Vector, WithinQueue,
+    Assignment, ClusterId, DomainId, Forbidden, Gang, GroupId, Millis, NodeId, Order, Placement,
+    PodId, PodState, QueueId, Reclaim, ResourceId, SingletonId, TopologyId, Uid, Vector,
+    WithinQueue,
 };
 pub use reason::{Reason, Shortage};
 pub use summary::{GroupSummary, QueueSummary};

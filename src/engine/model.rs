@@ -27,6 +27,10 @@ id! {
     GroupId(u64);
     /// A node of a cluster.
     NodeId(u32);
+    /// A label of nodes by which they are near each other, as a zone or a rack.
+    TopologyId(u16);
+    /// One value of such a label: the nodes that have it.
+    DomainId(u32);
     /// A resource name. Amounts of CPU are in thousandths, all others in ones.
     ResourceId(u16);
     /// The uid the apiserver gave an object, as its 128 bits.
@@ -123,6 +127,19 @@ pub enum Order {
     BestEffort,
     /// Everything behind it waits.
     Strict,
+}
+
+/// What is looked at before a queue's work starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Placement {
+    /// Whether the sum of what is free is enough.
+    #[default]
+    Quota,
+    /// Whether there is a node for each pod, and all of them in one domain where the group wants
+    /// that.
+    Domain,
+    /// The same; the scheduler is told the node.
+    Node,
 }
 
 /// What of other queues may be taken back for a queue's waiting work.

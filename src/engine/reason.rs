@@ -40,6 +40,13 @@ pub enum Reason {
     QueueLimit(Shortage, QueueId),
     /// The fleet is used up.
     Capacity(Shortage),
+    /// Enough is free in all, but its queue looks for nodes and these have no room for all of it.
+    NoNode {
+        /// Pods for which there is one, in the domain with most of them.
+        placed: u32,
+        /// Pods that start together.
+        pods: u32,
+    },
     /// What is left is reserved for work of this queue that has waited for long.
     RoomReserved(Shortage, QueueId),
     /// It may not be preempted later, and the queue has not so much of its own.
@@ -108,6 +115,7 @@ impl Reason {
             Self::LargerThanAnyNode(_) => "LargerThanAnyNode",
             Self::QueueLimit(..) => "QueueLimit",
             Self::Capacity(_) => "Capacity",
+            Self::NoNode { .. } => "NoNode",
             Self::RoomReserved(..) => "RoomReserved",
             Self::BeyondGuarantee(..) => "BeyondGuarantee",
             Self::SingletonRunning => "SingletonRunning",

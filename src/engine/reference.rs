@@ -88,6 +88,9 @@
 //!
 //! Work that is not preemptible never goes by the last two.
 //!
+//! An offer of a queue that **plans**, because of its placement, fits only when each of its pods has
+//! a node as well (see below).
+//!
 //! What is reserved for others (see below) an offer of the last two bands leaves alone: it fits
 //! there when that much more would fit.
 //!
@@ -176,6 +179,24 @@
 //! each look, before others are made, those end whose group is not the first of its line or
 //! whose offer is not due any more, and it is seen how far the others reach.
 
+//!
+//! # On which nodes
+//!
+//! On a **node** what it has to allocate, less what is foreign, is free but for the charges of pods
+//! that are on it, and of those that were planned on it and have no node yet. The usable nodes of
+//! a group's cluster are filled in this order: first those with fewer kinds of resources, then
+//! those with less to allocate (compared resource by resource), then by id. Of an offer those
+//! pods are planned first whose cost is the largest part of the capacity, of any resource, then
+//! those of the greater cost, then by turn; each on the first node that has all of its cost free.
+//!
+//! Where the group wants a topology all nodes are of one **domain** of it. That is the smallest of
+//! those that its charged pods are in, if there is any. Else all are tried, beginning with the
+//! one that has least free, all its nodes together but no less than nothing on each, of the
+//! resource of which the offer needs the largest part of the capacity (the last such in the order
+//! of resources), then by id.
+//!
+//! Nothing is evicted for offers that are planned, and no victims are chosen by node.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{GroupConfig, NodeConfig, PodConfig, QueueConfig};
@@ -186,6 +207,7 @@ mod books;
 mod claims;
 mod entitled;
 mod offers;
+mod planned;
 mod reserved;
 mod round;
 mod told;
@@ -251,6 +273,8 @@ pub(super) struct Pod {
     pub(super) retry_at: Option<Millis>,
     /// When it was let go, if that is known.
     pub(super) started: Option<Millis>,
+    /// The node that was found for it.
+    pub(super) planned: Option<NodeId>,
 }
 
 /// How far our release of a pod has come.
@@ -284,10 +308,12 @@ impl Reference {
         self.keep_claims(&mut decided.started);
         while decided.started.len() + decided.evicted.len() < budget {
             let round = Round::new(self, &entitled);
+            let plan = |offer: &Offer| round.plan(offer).unwrap_or_default();
             if let Some(offer) =
                 round.reserved_that_fits().or_else(|| round.choose(&Band::OF_RIGHT))
             {
-                self.commit(&offer, &mut decided.started);
+                let plan = plan(&offer);
+                self.commit(&offer, &plan, &mut decided.started);
                 continue;
             }
             if self.claims_at <= self.now {
@@ -303,12 +329,18 @@ impl Reference {
                 continue;
             }
             let Some(offer) = round.choose(&[Band::Borrowing]) else { break };
-            self.commit(&offer, &mut decided.started);
+            let plan = plan(&offer);
+            self.commit(&offer, &plan, &mut decided.started);
         }
         decided
     }
 
-    fn commit(&mut self, offer: &Offer, decisions: &mut Vec<Decision>) {
+    fn commit(
+        &mut self,
+        offer: &Offer,
+        plan: &BTreeMap<PodId, NodeId>,
+        decisions: &mut Vec<Decision>,
+    ) {
         let size = u32::try_from(offer.pods.len()).unwrap();
         let first = !self.has_begun(offer.group);
         self.reserved.retain(|&(group, _)| group != offer.group);
@@ -316,9 +348,11 @@ impl Reference {
             let pod = self.pods.get_mut(&id).unwrap();
             (pod.release, pod.retry_at) = (Release::Sent, None);
             pod.started = Some(self.now);
+            pod.planned = plan.get(&id).copied();
+            let (node, domain) = self.told_of_place(id);
             self.decided += 1;
             let (number, group, queue) = (self.decided, offer.group, offer.queue);
-            decisions.push(Decision { number, pod: id, group, queue, size, first });
+            decisions.push(Decision { number, pod: id, group, queue, size, first, node, domain });
         }
     }
 

@@ -56,7 +56,7 @@ impl Engine {
         let free = self.free();
         let fits = |&(at, (chosen, _)): &(usize, (Chosen, Reach))| {
             let (line, need) = self.asked_at(&chosen);
-            self.tree.fits_after(at, line, &need, &free)
+            self.tree.fits_after(at, line, &need, &free) && self.plan_class(chosen.class).is_ok()
         };
         let offers = self.reserved_offers().into_iter().enumerate();
         let fitting: Vec<Chosen> = offers.filter(fits).map(|(_, (chosen, _))| chosen).collect();

@@ -18,10 +18,12 @@ impl Engine {
         let axes = std::mem::take(&mut self.todo.axes);
         if axes {
             self.measure_again();
+            self.pools = None;
         }
         if std::mem::take(&mut self.todo.tree) || axes {
             self.build_tree();
         }
+        self.pool_nodes();
         if self.fleet.is_resized() {
             self.fleet.resize();
             self.judge_lanes();
@@ -263,7 +265,9 @@ impl Engine {
             return None;
         }
         let together = group.together(self.now).ok()?;
-        Some(group.kinds(together, |turn| self.is_ready(turn))).filter(|kinds| !kinds.is_empty())
+        let site = self.site(group);
+        Some(group.kinds(together, site, |turn| self.is_ready(turn)))
+            .filter(|kinds| !kinds.is_empty())
     }
 
     /// When a group has to be looked at again though nothing is told of it.

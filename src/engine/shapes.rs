@@ -6,6 +6,7 @@ use super::amounts::{Axes, Need};
 use super::directory::Directory;
 use super::mask::Mask;
 use super::model::Vector;
+use super::plan::Site;
 use super::slab::Slab;
 
 /// Number of a cost.
@@ -100,6 +101,8 @@ pub(super) struct Kind {
     pub(super) completes: bool,
     /// It may start within what is guaranteed, and not otherwise.
     pub(super) pinned: bool,
+    /// Where nodes are looked for, if they are.
+    pub(super) site: Option<Site>,
 }
 
 /// The pods of an offer by cost.

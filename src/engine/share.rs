@@ -1,6 +1,6 @@
 //! Shares, in whole units of 2⁻⁶⁰ of the capacity.
 
-use super::amounts::Amounts;
+use super::amounts::{Amounts, Axis};
 
 /// A part of the capacity; 2⁶⁰ is all of it.
 pub(super) type Share = u64;
@@ -18,6 +18,12 @@ pub(super) fn dominant(usage: &Amounts, capacity: &Amounts, weight: u32) -> Shar
         }
     }
     most
+}
+
+/// The part that an amount is of the capacity.
+pub(super) fn part_of(axis: Axis, amount: i128, capacity: &Amounts) -> Share {
+    let all = capacity.get(axis);
+    if amount > 0 && all > 0 { part(amount.unsigned_abs(), all.unsigned_abs(), 1) } else { 0 }
 }
 
 fn part(used: u128, all: u128, weight: u128) -> Share {

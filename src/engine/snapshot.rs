@@ -10,6 +10,7 @@ use super::event::{Event, PodConfig};
 use super::fleet::Node;
 use super::group::{Pod, ReleaseState};
 use super::model::{GroupId, Millis, NodeId, PodId, PodState, QueueId, ResourceId};
+use super::plan::node_at;
 use super::reserve::Reservation;
 use super::shapes::{Kind, Parts};
 use super::slab::NONE;
@@ -41,6 +42,7 @@ struct Mark {
     retry_at: Option<Millis>,
     evicting: bool,
     spared: Option<Millis>,
+    planned: Option<NodeId>,
 }
 
 /// A group for which room is being made.
@@ -123,11 +125,13 @@ impl Engine {
             retry_at: self.retries.get(&id).copied(),
             evicting: self.claims.evicting.contains(&id),
             spared: self.claims.spared.get(&id).copied(),
+            planned: node_at(pod.planned),
         };
         let is_told = release == told_by(pod.state)
             && mark.retry_at.is_none()
             && !mark.evicting
-            && mark.spared.is_none();
+            && mark.spared.is_none()
+            && mark.planned.is_none();
         (!is_told).then_some(mark)
     }
 
@@ -161,6 +165,7 @@ impl Engine {
         let Some(slot) = self.slot_of(mark.pod) else { return };
         self.dequeue(slot);
         self.pods[slot].release = mark.release;
+        self.pods[slot].planned = mark.planned.map_or(NONE, |node| node.0);
         self.retries.extend(mark.retry_at.map(|at| (mark.pod, at)));
         self.claims.evicting.extend(mark.evicting.then_some(mark.pod));
         self.claims.spared.extend(mark.spared.map(|until| (mark.pod, until)));
@@ -185,7 +190,7 @@ impl Engine {
             self.enqueue(pod);
             self.recharge(pod);
         }
-        let kind = self.groups[slot].kind(Parts::of(counts));
+        let kind = self.groups[slot].kind(Parts::of(counts), self.site(&self.groups[slot]));
         let class = self.hold_class(Kind { adds_group: claim.adds_group, ..kind });
         self.claims.made.push(Claim { group: slot, line, class, pods, evicted: claim.evicted });
     }

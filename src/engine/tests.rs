@@ -9,6 +9,7 @@ use super::*;
 
 mod fairness;
 mod oracle;
+mod placements;
 mod preemption;
 mod reservations;
 
@@ -50,7 +51,13 @@ impl World {
 
     fn node(&mut self, id: u32, units: i128) {
         let allocatable = [(CPU, units), (PODS, 110)].into_iter().collect();
-        let config = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+        let config = NodeConfig {
+            cluster: HERE,
+            allocatable,
+            ready: true,
+            schedulable: true,
+            ..NodeConfig::default()
+        };
         self.apply(Event::NodeChanged(NodeId(id), config));
     }
 
@@ -70,6 +77,7 @@ impl World {
             gang,
             singleton: None,
             non_preemptible: false,
+            topology: None,
         };
         self.apply(Event::GroupChanged(GroupId(id), config));
         GroupId(id)
@@ -158,13 +166,20 @@ fn without_a_node_that_is_ready_and_schedulable_that_is_the_reason() {
     let allocatable: Vector = [(CPU, 4000), (PODS, 1)].into_iter().collect();
     for (id, ready, schedulable) in [(1, false, true), (2, true, false)] {
         let allocatable = allocatable.clone();
-        let config = NodeConfig { cluster: HERE, allocatable, ready, schedulable };
+        let config =
+            NodeConfig { cluster: HERE, allocatable, ready, schedulable, ..NodeConfig::default() };
         world.apply(Event::NodeChanged(NodeId(id), config));
     }
     assert_eq!(reason(&mut world), Some(Reason::NoUsableNode(2)));
     world.apply(Event::NodeRemoved(NodeId(2)));
     assert_eq!(reason(&mut world), Some(Reason::NoUsableNode(1)));
-    let config = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+    let config = NodeConfig {
+        cluster: HERE,
+        allocatable,
+        ready: true,
+        schedulable: true,
+        ..NodeConfig::default()
+    };
     world.apply(Event::NodeChanged(NodeId(1), config));
     world.apply(Event::ForeignChanged(NodeId(1), [(PODS, 1)].into_iter().collect()));
     let Some(Reason::Capacity(shortage)) = reason(&mut world) else { panic!("there is a node") };
@@ -376,6 +391,7 @@ fn a_resource_the_queue_does_not_mention_is_not_limited_and_zero_is_a_real_limit
             allocatable: allocatable.into_iter().collect(),
             ready: true,
             schedulable: true,
+            ..NodeConfig::default()
         },
     ));
     let asks = [(CPU, 1000), (GPU, 1), (MEMORY, 1 << 36), (PODS, 1)];
@@ -570,7 +586,13 @@ fn of_what_is_used_beyond_what_there_is_only_who_asks_for_it_waits() {
     let mut world = World::new(0);
     let node = |gpus: i128| {
         let allocatable = [(CPU, 4000), (GPU, gpus), (PODS, 110)].into_iter().collect();
-        let config = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+        let config = NodeConfig {
+            cluster: HERE,
+            allocatable,
+            ready: true,
+            schedulable: true,
+            ..NodeConfig::default()
+        };
         Event::NodeChanged(NodeId(1), config)
     };
     let gpus = |gpus: i128| [(CPU, 1000), (GPU, gpus), (PODS, 1)].into_iter().collect();
@@ -619,7 +641,13 @@ fn foreign_requests_and_cordoned_nodes_take_from_what_is_shared() {
     // What runs on a cordoned node takes nothing from the nodes that are left.
     world.see(first, bound(1));
     let allocatable = [(CPU, 4000), (PODS, 110)].into_iter().collect();
-    let cordoned = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: false };
+    let cordoned = NodeConfig {
+        cluster: HERE,
+        allocatable,
+        ready: true,
+        schedulable: false,
+        ..NodeConfig::default()
+    };
     world.apply(Event::NodeChanged(NodeId(1), cordoned));
     world.node(2, 1000);
     assert_eq!(world.decide(), [second]);
@@ -637,7 +665,13 @@ fn a_pod_being_deleted_on_a_dead_node_no_longer_blocks_its_replacement() {
     let new = world.single(queue, |_| {});
     assert_eq!(world.decide(), [], "its node answers: still charged");
     let allocatable = [(CPU, 4000), (PODS, 110)].into_iter().collect();
-    let dead = NodeConfig { cluster: HERE, allocatable, ready: false, schedulable: true };
+    let dead = NodeConfig {
+        cluster: HERE,
+        allocatable,
+        ready: false,
+        schedulable: true,
+        ..NodeConfig::default()
+    };
     world.apply(Event::NodeChanged(NodeId(1), dead));
     assert_eq!(world.decide(), [new]);
 }

@@ -14,6 +14,7 @@ use super::mask::Mask;
 use super::model::{
     Assignment, ClusterId, GroupId, Millis, NodeId, PodId, PodState, QueueId, Vector,
 };
+use super::pools::Pools;
 use super::reserve::Reservation;
 use super::shapes::{Classes, ShapeId, Shapes};
 use super::slab::{NONE, Slab};
@@ -28,6 +29,8 @@ pub struct Engine {
     pub(super) classes: Classes,
     pub(super) queues: BTreeMap<QueueId, QueueConfig>,
     pub(super) fleet: Fleet,
+    /// What is free on nodes, while any queue looks for them.
+    pub(super) pools: Option<Pools>,
     pub(super) pods: Slab<Pod>,
     pub(super) pod_slots: Directory<[u64; 2]>,
     pub(super) groups: Slab<Group>,
@@ -99,7 +102,15 @@ impl Engine {
             Event::NodeChanged(id, config) => self.change_node(id, Some(config)),
             Event::NodeRemoved(id) => self.change_node(id, None),
             Event::ForeignChanged(id, foreign) => {
+                let before = self.free_without_ours(id);
                 self.fleet.set_foreign(&self.axes, id, foreign);
+                let after = self.free_without_ours(id);
+                if let Some(pools) = &mut self.pools {
+                    pools.change(id, |free| {
+                        free.add_all(&after);
+                        free.sub_all(&before);
+                    });
+                }
                 self.capacity_changed();
             }
             Event::GroupChanged(id, config) => self.change_group(id, config),
@@ -156,7 +167,13 @@ impl Engine {
         self.todo.freed = true;
     }
 
+    fn free_without_ours(&self, id: NodeId) -> Amounts {
+        self.fleet.get(id).map(|node| node.free(&self.axes)).unwrap_or_default()
+    }
+
     fn change_node(&mut self, id: NodeId, config: Option<NodeConfig>) {
+        self.pools = None;
+        self.look_at_topologies();
         match config {
             Some(config) => {
                 let resources = config.allocatable.iter().map(|(resource, _)| resource);
@@ -308,6 +325,9 @@ impl Engine {
         (pod.created, pod.priority, pod.state) = (config.created, config.priority, config.state);
         pod.started = config.started.unwrap_or(pod.started);
         pod.never_preempts = config.never_preempts;
+        if !matches!(pod.state, PodState::Gated | PodState::Released { .. }) {
+            pod.planned = NONE;
+        }
         if !matches!(pod.state, PodState::Gated | PodState::Dropped) {
             pod.release = ReleaseState::Done;
         }
@@ -446,7 +466,7 @@ impl Engine {
             Outcome::Released => pod.release = ReleaseState::Done,
             Outcome::Gone => pod.release = ReleaseState::Gone,
             Outcome::Refused { retry_at } if pod.release == ReleaseState::Sent => {
-                pod.release = ReleaseState::None;
+                (pod.release, pod.planned) = (ReleaseState::None, NONE);
                 self.retries.insert(id, *retry_at);
             }
             Outcome::NotEvicted { retry_at } => self.spare(slot, *retry_at),

@@ -36,6 +36,8 @@ pub struct Behaviour {
     pub singleton: Option<Arc<str>>,
     /// Annotation `tidegate.dev/run`.
     pub run: Option<Arc<str>>,
+    /// Annotation `tidegate.dev/topology`.
+    pub topology: Option<Arc<str>>,
 }
 
 impl From<&ObjectMeta> for Marks {
@@ -46,6 +48,7 @@ impl From<&ObjectMeta> for Marks {
             preemptible: label(names::LABEL_PREEMPTIBLE),
             singleton: label(names::LABEL_SINGLETON),
             run: annotation(names::ANNOTATION_RUN),
+            topology: annotation(names::ANNOTATION_TOPOLOGY),
         };
         Self {
             queue: label(names::LABEL_QUEUE),

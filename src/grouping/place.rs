@@ -23,6 +23,7 @@ pub fn resolve(member: &Member<'_>, owners: &impl Owners) -> Resolution {
     let gang = gang(&chain, &mut said);
     let non_preemptible = non_preemptible(&chain, &mut said);
     let singleton = singleton(&chain, &mut said);
+    let topology = topology(&chain, &mut said);
     evidence::end(&chain, &mut said.evidence);
     evidence::restored(&chain, &mut said.evidence);
     let namespace = Arc::clone(&member.key.namespace);
@@ -38,6 +39,7 @@ pub fn resolve(member: &Member<'_>, owners: &impl Owners) -> Resolution {
             gang,
             non_preemptible,
             singleton,
+            topology,
             evidence: said.evidence.into_iter().map(Arc::from).collect(),
             warnings: said.warnings.into_iter().map(Arc::from).collect(),
             asked: chain.asked.clone(),
@@ -180,4 +182,15 @@ fn singleton(chain: &Chain, said: &mut Said) -> Option<Arc<str>> {
     let parse = |text: &Arc<str>| Ok(Arc::clone(text));
     let key = Key::Label(names::LABEL_SINGLETON);
     nearest(chain, |m| m.marks.behaviour.as_ref()?.singleton.as_ref(), parse, key, said)
+}
+
+fn topology(chain: &Chain, said: &mut Said) -> Option<Arc<str>> {
+    let parse = |text: &Arc<str>| match &**text {
+        key if key == names::LABEL_HOSTNAME || key.contains(names::TOPOLOGY) => {
+            Ok(Arc::clone(text))
+        }
+        _ => Err("not kubernetes.io/hostname or a label key with \"topology\" in it"),
+    };
+    let key = Key::Annotation(names::ANNOTATION_TOPOLOGY);
+    nearest(chain, |m| m.marks.behaviour.as_ref()?.topology.as_ref(), parse, key, said)
 }

@@ -93,6 +93,8 @@ pub struct Findings {
     pub non_preemptible: bool,
     /// While another group of this key runs in its queue, it waits.
     pub singleton: Option<Arc<str>>,
+    /// The label of nodes that all its pods' nodes agree in.
+    pub topology: Option<Arc<str>>,
     /// Where all this comes from and what could not be read, a sentence each.
     pub evidence: Vec<Arc<str>>,
     /// What somebody wrote that means nothing, a sentence each.

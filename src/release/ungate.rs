@@ -61,8 +61,29 @@ fn body(release: &Release, epoch: u64) -> Value {
                 ANNOTATION_EPOCH: epoch.to_string(),
             },
         },
-        "spec": without_gate(),
+        "spec": placed(release),
     })
+}
+
+/// Without our gate, bound to a domain and drawn to a node where these were found. A node is no
+/// more than preferred: what is required could not be undone when it dies.
+fn placed(release: &Release) -> Value {
+    let mut spec = without_gate();
+    let Some((place, fields)) = release.place.as_ref().zip(spec.as_object_mut()) else {
+        return spec;
+    };
+    if let Some((key, value)) = &place.domain {
+        fields.insert("nodeSelector".to_owned(), json!({ &**key: &**value }));
+    }
+    if let Some(node) = &place.node {
+        let field = json!({ "key": "metadata.name", "operator": "In", "values": [&**node] });
+        let preferred = json!([{ "weight": 100, "preference": { "matchFields": [field] } }]);
+        let affinity = json!({
+            "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": preferred },
+        });
+        fields.insert("affinity".to_owned(), affinity);
+    }
+    spec
 }
 
 fn without_gate() -> Value {
@@ -87,6 +108,7 @@ fn annotation(release: &Release) -> String {
 mod tests {
     use super::super::tests::support::release;
     use super::*;
+    use crate::engine::action::Place;
 
     #[test]
     fn the_patch_removes_our_gate_only_and_names_the_uid() {
@@ -115,6 +137,16 @@ mod tests {
           }
         }
         "#);
+    }
+
+    #[test]
+    fn a_place_that_was_found_goes_with_the_same_patch() {
+        let domain = Some(("topology.kubernetes.io/zone".into(), "a".into()));
+        let place = Some(Box::new(Place { node: Some("node-1".into()), domain }));
+        let placed = Release { place, ..release(1) };
+        let spec = &body(&placed, 7)["spec"];
+        assert_eq!(spec["nodeSelector"], json!({ "topology.kubernetes.io/zone": "a" }));
+        insta::assert_snapshot!(serde_json::to_string(&spec["affinity"]["nodeAffinity"]).unwrap(), @r#"{"preferredDuringSchedulingIgnoredDuringExecution":[{"preference":{"matchFields":[{"key":"metadata.name","operator":"In","values":["node-1"]}]},"weight":100}]}"#);
     }
 
     #[test]

@@ -43,6 +43,8 @@ fn every_reason_is_a_sentence_with_its_numbers_and_says_what_would_end_it() {
         Reason::LargerThanAnyNode(Shortage { used: 0, need: 4_500, ..shortage }),
         Reason::QueueLimit(shortage, QUEUE),
         Reason::Capacity(shortage),
+        Reason::NoNode { placed: 0, pods: 1 },
+        Reason::NoNode { placed: 5, pods: 8 },
         Reason::RoomReserved(shortage, QUEUE),
         Reason::NoUsableNode(0),
         Reason::NoUsableNode(3),
@@ -73,6 +75,8 @@ fn every_reason_is_a_sentence_with_its_numbers_and_says_what_would_end_it() {
     LargerThanAnyNode: larger than any node: needs 4500m cpu, the most is 4000m | ask less, or add a node with 500m cpu more than the largest
     QueueLimit: limit of queue "research": needs 1500m cpu, 3000m of 4000m in use, 500m missing | starts when queue "research" has 500m cpu more
     Capacity: the cluster is full: needs 1500m cpu, 3000m of 4000m in use, 500m missing | starts when 500m cpu more become free
+    NoNode: enough is free in all, but no node that it may run on has room for it | starts when more is free on one node, or in one domain of its topology
+    NoNode: enough is free in all, but nodes have room for only 5 of the 8 pods that must start together | starts when more is free on one node, or in one domain of its topology
     RoomReserved: what is free is reserved for work of queue "research" that has waited for long: needs 1500m cpu, 3000m of 4000m in use, 500m missing | starts when that of queue "research" has, or 500m cpu more become free
     NoUsableNode: the cluster has no nodes | starts when a node is ready and not cordoned: kubectl get nodes
     NoUsableNode: no node is ready and schedulable: nodes not ready or cordoned: 3 | starts when a node is ready and not cordoned: kubectl get nodes
@@ -100,7 +104,13 @@ fn world() -> (Engine, Names) {
     let cpu = |units| [(ResourceId::CPU, units)].into_iter().collect();
     let queue = QueueConfig { weight: 1, limit: cpu(1_000), ..QueueConfig::default() };
     let allocatable = [(ResourceId::CPU, 4_000), (ResourceId::PODS, 10)].into_iter().collect();
-    let node = NodeConfig { cluster: ClusterId(0), allocatable, ready: true, schedulable: true };
+    let node = NodeConfig {
+        cluster: ClusterId(0),
+        allocatable,
+        ready: true,
+        schedulable: true,
+        ..NodeConfig::default()
+    };
     let group = GroupConfig {
         cluster: ClusterId(0),
         root: Uid(1),
@@ -108,6 +118,7 @@ fn world() -> (Engine, Names) {
         gang: Gang::Units,
         singleton: None,
         non_preemptible: false,
+        topology: None,
     };
     let mut events = vec![
         Event::QueueChanged(QUEUE, queue),
@@ -182,6 +193,7 @@ fn a_gang_that_is_larger_than_a_backlog_on_its_path_is_told_that_it_never_gets_w
         gang: Gang::AtLeast(5),
         singleton: None,
         non_preemptible: false,
+        topology: None,
     };
     let (group, state) = (Event::GroupChanged(GroupId(2), group), PodState::Gated);
     let cost = [(ResourceId::PODS, 1)].into_iter().collect();
@@ -277,6 +289,7 @@ fn what_groups_that_wait_for_the_same_are_told_is_kept_once() {
         gang: Gang::Units,
         singleton: None,
         non_preemptible: false,
+        topology: None,
     };
     let cost: Vector = [(ResourceId::CPU, 1_000), (ResourceId::PODS, 1)].into_iter().collect();
     engine.apply(9_000, Event::GroupChanged(GroupId(2), config));

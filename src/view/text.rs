@@ -1,11 +1,12 @@
 //! Ids to names, amounts to quantities, reasons to sentences.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::engine::event::{Address, GroupName, Maker, Name, Pause, QueueName, Trouble};
 use crate::engine::{
-    Forbidden, GroupId, Millis, NodeId, PodId, QueueId, Reason, ResourceId, Shortage, Vector,
+    DomainId, Forbidden, GroupId, Millis, NodeId, PodId, QueueId, Reason, ResourceId, Shortage,
+    Vector,
 };
 use crate::quantity;
 
@@ -24,6 +25,9 @@ pub struct Names {
     nodes: BTreeMap<NodeId, Arc<str>>,
     groups: BTreeMap<GroupId, Known>,
     pods: BTreeMap<PodId, (Arc<Address>, Maker)>,
+    /// Pods that say themselves which nodes they would rather have.
+    choosy: BTreeSet<PodId>,
+    domains: BTreeMap<DomainId, (Arc<str>, Arc<str>)>,
     hindrances: BTreeMap<PodId, Arc<str>>,
     refusals: BTreeMap<GroupId, Arc<str>>,
 }
@@ -52,6 +56,9 @@ impl Names {
                 self.refusals.remove(&id);
             }
             Name::Pod(id, address, maker) => drop(self.pods.insert(id, (address, maker))),
+            Name::PrefersNodes(id) => drop(self.choosy.insert(id)),
+            Name::Domain(id, Some(label)) => drop(self.domains.insert(id, label)),
+            Name::Domain(id, None) => drop(self.domains.remove(&id)),
             Name::Hindrance(id, Some(why)) => drop(self.hindrances.insert(id, why)),
             Name::Hindrance(id, None) => drop(self.hindrances.remove(&id)),
         }
@@ -66,6 +73,25 @@ impl Names {
     pub fn forget_pod(&mut self, id: PodId) {
         self.pods.remove(&id);
         self.hindrances.remove(&id);
+        self.choosy.remove(&id);
+    }
+
+    /// A node's name.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> Option<&Arc<str>> {
+        self.nodes.get(&id)
+    }
+
+    /// The label that nodes of a domain have, key and value.
+    #[must_use]
+    pub fn domain(&self, id: DomainId) -> Option<&(Arc<str>, Arc<str>)> {
+        self.domains.get(&id)
+    }
+
+    /// Whether a pod says itself which nodes it would rather have.
+    #[must_use]
+    pub fn prefers_nodes(&self, id: PodId) -> bool {
+        self.choosy.contains(&id)
     }
 
     /// Forgets a node that is gone.
@@ -175,11 +201,8 @@ impl Names {
                 format!("limit of queue {:?}: {}", self.queue_name(*queue), self.short(shortage))
             }
             Reason::Capacity(shortage) => format!("the cluster is full: {}", self.short(shortage)),
-            Reason::RoomReserved(shortage, queue) => format!(
-                "what is free is reserved for work of queue {:?} that has waited for long: {}",
-                self.queue_name(*queue),
-                self.short(shortage)
-            ),
+            Reason::NoNode { placed, pods } => no_node(*placed, *pods),
+            Reason::RoomReserved(shortage, queue) => self.room_reserved(shortage, *queue),
             Reason::BeyondGuarantee(shortage, queue) => format!(
                 "may not be preempted and is more than queue {:?} has of its own: {}",
                 self.queue_name(*queue),
@@ -213,6 +236,14 @@ impl Names {
                 .into(),
             Reason::NextRound => "about to be decided".into(),
         }
+    }
+
+    fn room_reserved(&self, shortage: &Shortage, queue: QueueId) -> String {
+        format!(
+            "what is free is reserved for work of queue {:?} that has waited for long: {}",
+            self.queue_name(queue),
+            self.short(shortage)
+        )
     }
 
     fn forbidden(&self, queue: QueueId, why: Forbidden) -> String {
@@ -293,6 +324,9 @@ impl Names {
                 let queue = self.queue_name(*queue);
                 Some(format!("starts when that of queue {queue:?} has, or {amount} {name} more become free"))
             }
+            Reason::NoNode { .. } => Some(
+                "starts when more is free on one node, or in one domain of its topology".into(),
+            ),
             Reason::SingletonRunning => Some("starts when that group has ended".into()),
             Reason::Capacity(shortage) if shortage.need > shortage.most => {
                 let name = self.resource(shortage.resource);
@@ -364,4 +398,14 @@ fn plain(text: &str) -> String {
 
 fn fnv1a(text: &str) -> u32 {
     text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+fn no_node(placed: u32, pods: u32) -> String {
+    match pods {
+        1 => "enough is free in all, but no node that it may run on has room for it".to_owned(),
+        _ => format!(
+            "enough is free in all, but nodes have room for only {placed} of the {pods} pods \
+             that must start together"
+        ),
+    }
 }

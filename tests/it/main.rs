@@ -27,6 +27,7 @@ mod image;
 mod kinds;
 mod lifecycle;
 mod newer;
+mod placement;
 mod policy_gate;
 mod preemption;
 mod replicas;

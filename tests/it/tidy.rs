@@ -72,6 +72,9 @@ const ENGINE_MODEL: &[&str] = &[
     "SingletonId",
     "Uid",
     "Vector",
+    "DomainId",
+    "Placement",
+    "TopologyId",
     "WithinQueue",
 ];
 const ENGINE_REASON: &[&str] = &["Reason", "Shortage"];

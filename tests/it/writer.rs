@@ -126,6 +126,7 @@ fn release_of(pod: &Pod) -> Result<Release> {
         size: 2,
         time: 1_796_040_000_000,
         decision: 5,
+        place: None,
     })
 }
 

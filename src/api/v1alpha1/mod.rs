@@ -5,7 +5,7 @@ mod stored;
 
 pub use queue::{
     Amount, Backlog, Count, LabelSelector, LabelSelectorRequirement, MaxPending, MaxRunning, Order,
-    Preemption, Queue, QueueCondition, QueueSpec, QueueStatus, Reclaim, Resources,
+    Placement, Preemption, Queue, QueueCondition, QueueSpec, QueueStatus, Reclaim, Resources,
     SelectorOperator, Stop, WithinQueue,
 };
 pub use stored::{StoredQueue, read_queue};

@@ -135,6 +135,9 @@ pub struct QueueSpec {
     /// What may be evicted for work that waits here, and of what runs here.
     #[serde(default)]
     pub preemption: Preemption,
+    /// Whether nodes are looked for before work starts.
+    #[serde(default)]
+    pub placement: Placement,
 }
 
 fn one() -> i64 {
@@ -150,6 +153,19 @@ pub struct MaxPending {
     /// a tenth of them has gone.
     #[schemars(range(min = 1, max = 10_000_000))]
     pub pods: i64,
+}
+
+/// What is looked at before a queue's work starts.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Placement {
+    /// Whether the sum of what is free is enough. The scheduler finds the nodes.
+    #[default]
+    Quota,
+    /// Whether each pod has a node, and all of a group are in one domain where it wants that
+    /// (annotation `tidegate.dev/topology`). The scheduler is bound to that domain.
+    Domain,
+    /// As `Domain`; the scheduler is told to prefer the nodes that were found.
+    Node,
 }
 
 /// How much may run in a queue and below it at a time.

@@ -67,6 +67,13 @@ impl Part {
     }
 }
 
+/// What few pods say of their group.
+#[derive(Debug, Default)]
+struct Rare {
+    singletons: Tally<Arc<str>>,
+    topologies: Tally<Arc<str>>,
+}
+
 /// One group.
 #[derive(Debug)]
 pub(super) struct Group {
@@ -78,8 +85,8 @@ pub(super) struct Group {
     gangs: Tally<Declared>,
     /// Pods that may not be evicted.
     pinned: u32,
-    /// Few groups have one.
-    singletons: Option<Box<Tally<Arc<str>>>>,
+    /// Few groups have any.
+    rare: Option<Box<Rare>>,
     /// Priority classes of waiting pods.
     pub classes: Tally<Option<Arc<str>>>,
     /// Of waiting pods with owners, if there are any.
@@ -100,7 +107,7 @@ impl Group {
             faces: Tally::default(),
             gangs: Tally::default(),
             pinned: 0,
-            singletons: None,
+            rare: None,
             classes: Tally::default(),
             owned: None,
             was_frozen: false,
@@ -166,8 +173,14 @@ impl Group {
     /// Its key; where pods differ the last in order counts.
     pub fn singleton(&self) -> Option<SingletonId> {
         let mut hasher = DefaultHasher::new();
-        self.singletons.as_ref()?.last()?.hash(&mut hasher);
+        self.rare.as_ref()?.singletons.last()?.hash(&mut hasher);
         Some(SingletonId(NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)))
+    }
+
+    /// The label of nodes that all its pods' nodes agree in; where pods differ the last in order
+    /// counts.
+    pub fn topology(&self) -> Option<&Arc<str>> {
+        self.rare.as_ref()?.topologies.last()
     }
 
     fn shown(&self) -> impl Iterator<Item = &Placement> {
@@ -252,7 +265,10 @@ impl Group {
         self.gangs.add(&findings.gang);
         self.pinned += u32::from(findings.non_preemptible);
         if let Some(key) = &findings.singleton {
-            self.singletons.get_or_insert_default().add(key);
+            self.rare.get_or_insert_default().singletons.add(key);
+        }
+        if let Some(key) = &findings.topology {
+            self.rare.get_or_insert_default().topologies.add(key);
         }
         match &member.part {
             Part::Waiting(class) => {
@@ -275,8 +291,9 @@ impl Group {
         self.faces.remove(&member.face);
         self.gangs.remove(&findings.gang);
         self.pinned -= u32::from(findings.non_preemptible);
-        if let (Some(key), Some(keys)) = (&findings.singleton, &mut self.singletons) {
-            keys.remove(key);
+        if let Some(rare) = &mut self.rare {
+            findings.singleton.iter().for_each(|key| rare.singletons.remove(key));
+            findings.topology.iter().for_each(|key| rare.topologies.remove(key));
         }
         match &member.part {
             Part::Waiting(class) => {

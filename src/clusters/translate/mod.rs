@@ -3,6 +3,7 @@
 //! A pure state machine. Times come in as parameters; the same final state of
 //! the cluster gives the same facts to the engine, whatever way it came about.
 
+mod domains;
 mod few;
 mod groups;
 mod intern;

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::engine::event::{Event, Input, Name, NodeConfig};
-use crate::engine::{ClusterId, NodeId, Vector};
+use crate::engine::{ClusterId, NodeId, TopologyId, Vector};
 
 use super::super::facts::NodeFacts;
+use super::domains::Domains;
 use super::intern::Resources;
 
 /// Every node that exists or that a pod names.
@@ -14,6 +15,7 @@ use super::intern::Resources;
 pub(super) struct Nodes {
     ids: BTreeMap<Arc<str>, NodeId>,
     table: BTreeMap<NodeId, Node>,
+    domains: Domains,
     next: u32,
     /// Nodes whose foreign sum may have changed.
     dirty: BTreeSet<NodeId>,
@@ -38,14 +40,17 @@ impl Nodes {
         resources: &mut Resources,
         out: &mut Vec<Input>,
     ) {
+        let id = self.id(&facts.name, out);
         let config = NodeConfig {
             cluster,
             allocatable: resources.vector(&facts.allocatable, out),
             ready: facts.ready,
             schedulable: facts.schedulable,
+            domains: self.domains.enter(&facts.domains, out),
         };
-        let id = self.id(&facts.name, out);
         let Some(node) = self.table.get_mut(&id) else { return };
+        let before = node.config.as_ref().map(|config| config.domains.clone());
+        self.domains.leave(&before.unwrap_or_default(), out);
         if node.config.as_ref() != Some(&config) {
             node.config = Some(config.clone());
             self.dirty.insert(id);
@@ -56,12 +61,18 @@ impl Nodes {
     pub fn gone(&mut self, name: &str, out: &mut Vec<Input>) {
         let Some(&id) = self.ids.get(name) else { return };
         let Some(node) = self.table.get_mut(&id) else { return };
-        if node.config.take().is_some() {
+        if let Some(config) = node.config.take() {
+            self.domains.leave(&config.domains, out);
             // The engine forgets foreign requests with the node.
             node.foreign_told = Vector::default();
             out.push(Input::Event(Event::NodeRemoved(id)));
         }
         self.forget_unused(id);
+    }
+
+    /// The number of a label key by which nodes are near each other.
+    pub fn topology(&mut self, key: &Arc<str>) -> TopologyId {
+        self.domains.topology(key)
     }
 
     /// Names of the nodes that exist.

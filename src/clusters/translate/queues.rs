@@ -48,6 +48,7 @@ impl Queues {
             max_pending: facts.max_pending,
             max_running: facts.max_running,
             preemption: facts.preemption,
+            placement: facts.placement,
         };
         out.push(Input::Event(Event::QueueChanged(id, config)));
         self.table.insert(Arc::clone(&facts.name), facts);

@@ -70,6 +70,7 @@ impl Translator {
         self.groups.index(id, queue);
         let cluster = self.cluster;
         let Some(group) = self.groups.get_mut(id) else { return };
+        let topology = group.topology().map(|key| self.nodes.topology(key));
         let thawed = group.was_frozen && !group.is_frozen();
         group.was_frozen = group.is_frozen();
         let name = group.describe(cluster, &mut self.origins);
@@ -86,6 +87,7 @@ impl Translator {
             gang: group.gang(),
             singleton: group.singleton(),
             non_preemptible: group.non_preemptible(),
+            topology,
         });
         if group.config != config {
             group.config.clone_from(&config);
@@ -142,6 +144,9 @@ impl Translator {
         if pod.told.is_none() {
             let name = Name::Pod(id, Arc::clone(&record.address), maker(&record.facts.metadata));
             self.out.inputs.push(Input::Name(name));
+            if record.facts.prefers_nodes {
+                self.out.inputs.push(Input::Name(Name::PrefersNodes(id)));
+            }
         }
         // What was said of a pod is taken back once it has a node or has ended.
         let hindrance = record.facts.stage.hindrance().cloned();

@@ -42,6 +42,7 @@ impl World {
             gang: Gang::Units,
             singleton: None,
             non_preemptible: false,
+            topology: None,
         };
         self.engine.apply(0, Event::GroupChanged(group, config));
     }
@@ -207,7 +208,13 @@ fn more_guaranteed_than_there_is_is_told_until_there_is_enough() {
     let nothing = "guaranteed, of what all queues can share now: 4 of 0 cpu, 8 of 0 nvidia.com/gpu";
     assert_eq!(said(&engine).as_deref(), Some(nothing));
     let allocatable = amounts(4_000, 8);
-    let node = NodeConfig { cluster: ClusterId(0), allocatable, ready: true, schedulable: true };
+    let node = NodeConfig {
+        cluster: ClusterId(0),
+        allocatable,
+        ready: true,
+        schedulable: true,
+        ..NodeConfig::default()
+    };
     engine.apply(0, Event::NodeChanged(NodeId(1), node));
     assert_eq!(said(&engine), None);
 }

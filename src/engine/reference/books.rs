@@ -1,9 +1,11 @@
 //! What is charged to whom.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::event::NodeConfig;
-use super::super::model::{Assignment, GroupId, PodId, PodState, QueueId, ResourceId, Vector};
+use super::super::model::{
+    Assignment, GroupId, NodeId, PodId, PodState, QueueId, ResourceId, Vector,
+};
 use super::{Amounts, Pod, Reference, Release, Spot};
 
 /// What there is, and what of it is charged.
@@ -19,6 +21,8 @@ pub(in super::super) struct Books {
     leaving: Amounts,
     /// Of the load, what is leaving.
     leaving_load: Vector,
+    /// What is charged to pods on a node or planned on it.
+    pub(in super::super) on_nodes: BTreeMap<NodeId, Vector>,
 }
 
 impl Books {
@@ -62,6 +66,9 @@ impl Reference {
                 for &spot in &spots {
                     books.leaving.entry(spot).or_default().add(&pod.config.cost);
                 }
+            }
+            if let Some(node) = pod.config.node().or(pod.planned) {
+                books.on_nodes.entry(node).or_default().add(&pod.config.cost);
             }
             if self.takes_capacity(pod) {
                 books.load.add(&pod.config.cost);
@@ -168,6 +175,6 @@ impl Reference {
     }
 }
 
-fn is_usable(node: &NodeConfig) -> bool {
+pub(super) fn is_usable(node: &NodeConfig) -> bool {
     node.ready && node.schedulable
 }

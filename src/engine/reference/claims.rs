@@ -1,7 +1,7 @@
 //! What is taken back, for whom.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::event::Event;
 use super::super::model::{
@@ -78,7 +78,8 @@ impl<'a> Taking<'a> {
 
     fn victims(mut self) -> Option<BTreeSet<PodId>> {
         let polite = |id: &PodId| self.of.pods[id].config.never_preempts;
-        if self.round.fits(self.offer)
+        if self.of.plans(self.offer.queue)
+            || self.round.fits(self.offer)
             || !self.may_run_one_more()
             || self.offer.pods.iter().any(polite)
         {
@@ -302,7 +303,7 @@ impl Reference {
         while let Some(claim) = self.claims.get(at).cloned() {
             if self.is_there(&claim) {
                 self.claims.remove(at);
-                self.commit(&claim, decisions);
+                self.commit(&claim, &BTreeMap::new(), decisions);
             } else {
                 at += 1;
             }

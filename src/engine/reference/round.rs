@@ -132,7 +132,7 @@ impl<'a> Round<'a> {
             let limit = self.of.limit(spot);
             self.stays_within(offer, spot, |r| Some(limit.mentioned(r)? - reserved(r, Some(spot))))
         };
-        is_free && self.path(offer).into_iter().all(is_within)
+        is_free && self.path(offer).into_iter().all(is_within) && self.plan(offer).is_some()
     }
 
     pub(super) fn is_in(&self, band: Band, offer: &Offer) -> bool {

@@ -48,7 +48,13 @@ impl World {
     }
 
     fn node(&mut self, id: u32, allocatable: Vector) {
-        let config = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+        let config = NodeConfig {
+            cluster: HERE,
+            allocatable,
+            ready: true,
+            schedulable: true,
+            ..NodeConfig::default()
+        };
         self.tell(Event::NodeChanged(NodeId(id), config));
     }
 
@@ -68,6 +74,7 @@ impl World {
             gang: Gang::Units,
             singleton: None,
             non_preemptible: false,
+            topology: None,
         };
         change(&mut config);
         let id = GroupId(u64::from(self.next));
@@ -170,7 +177,13 @@ fn what_is_foreign_takes_from_its_own_node_alone() {
     world.tell(Event::ForeignChanged(NodeId(1), cpu(3)));
     world.tell(Event::ForeignChanged(NodeId(2), cpu(7)));
     for (id, ready, schedulable) in [(3, false, true), (4, true, false)] {
-        let config = NodeConfig { cluster: HERE, allocatable: cpu(5), ready, schedulable };
+        let config = NodeConfig {
+            cluster: HERE,
+            allocatable: cpu(5),
+            ready,
+            schedulable,
+            ..NodeConfig::default()
+        };
         world.tell(Event::NodeChanged(NodeId(id), config));
     }
     assert_eq!(world.reference.books().capacity.get(CPU), 7);
@@ -483,7 +496,13 @@ fn without_any_node_nothing_is_too_large_and_with_one_that_is_not_usable_it_may_
     let first = |world: &World| world.reference.lines().get(&queue).map(|l| l[0].pods.clone());
     assert_eq!(first(&world), Some(vec![large]));
     let allocatable = [(CPU, 10), (PODS, 9)].into_iter().collect();
-    let config = NodeConfig { cluster: HERE, allocatable, ready: false, schedulable: false };
+    let config = NodeConfig {
+        cluster: HERE,
+        allocatable,
+        ready: false,
+        schedulable: false,
+        ..NodeConfig::default()
+    };
     world.tell(Event::NodeChanged(NodeId(2), config));
     assert_eq!(first(&world), None);
 }

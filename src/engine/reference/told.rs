@@ -62,9 +62,13 @@ impl Reference {
             release: Release::None,
             retry_at: None,
             started: None,
+            planned: None,
         });
         pod.started = config.started.or(pod.started);
         pod.config = config;
+        if !matches!(state, PodState::Gated | PodState::Released { .. }) {
+            pod.planned = None;
+        }
         if !matches!(state, PodState::Gated | PodState::Dropped) {
             pod.release = Release::Done;
         }
@@ -85,6 +89,7 @@ impl Reference {
             // Only a release that is under way can be refused.
             Outcome::Refused { retry_at } if pod.release == Release::Sent => {
                 (pod.release, pod.retry_at) = (Release::None, Some(*retry_at));
+                pod.planned = None;
             }
             Outcome::Refused { .. } => {}
             Outcome::NotEvicted { retry_at } => {
@@ -119,6 +124,7 @@ impl Group {
             gang: Gang::Units,
             singleton: None,
             non_preemptible: false,
+            topology: None,
         };
         Self { config, arrived: 0 }
     }

@@ -57,6 +57,26 @@ fn judge(before: &Reference, after: &Reference, decisions: &[Decision]) {
         is_alone(after, group);
     }
     limits_hold(before, after, decisions);
+    nodes_hold(after, decisions);
+}
+
+/// No node is planned to be more than full, and a group is planned into one domain.
+fn nodes_hold(after: &Reference, decisions: &[Decision]) {
+    let books = after.without_claims().books();
+    let mut domains = BTreeMap::new();
+    for decision in decisions {
+        let pod = &after.pods[&decision.pod];
+        let Some(id) = pod.planned else { continue };
+        let foreign = after.foreign.get(&id).cloned().unwrap_or_default();
+        let asked = pod.config.cost.iter().filter(|&(_, amount)| amount > 0);
+        for (resource, _) in asked {
+            let there = (after.nodes[&id].allocatable.get(resource) - foreign.get(resource)).max(0);
+            let load = books.on_nodes[&id].get(resource);
+            assert!(load <= there, "{id:?} is too full: {resource:?} {load} of {there}");
+        }
+        let domain = *domains.entry(decision.group).or_insert(decision.domain);
+        assert_eq!(domain, decision.domain, "a group is in two domains: {decision:?}");
+    }
 }
 
 /// A gang that begins starts with at least as many as must start together.
@@ -151,6 +171,7 @@ fn plain(after: &Reference, pod: &Pod) -> Option<QueueId> {
     let is_plain = group.gang == Gang::Units
         && group.singleton.is_none()
         && !group.non_preemptible
+        && !after.plans(queue)
         && pod.retry_at.is_none_or(|at| at <= after.now)
         && after.synced.contains(&group.cluster)
         && !after.paused.contains(&group.cluster)

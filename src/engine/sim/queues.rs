@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 
 use super::super::event::{GroupConfig, MaxRunning, NodeConfig, Preemption, QueueConfig};
 use super::super::model::{
-    Assignment, ClusterId, Forbidden, Gang, Millis, Order, QueueId, Reclaim, ResourceId,
-    SingletonId, Uid, Vector, WithinQueue,
+    Assignment, ClusterId, DomainId, Forbidden, Gang, Millis, Order, Placement, QueueId, Reclaim,
+    ResourceId, SingletonId, TopologyId, Uid, Vector, WithinQueue,
 };
 use super::random::Random;
 
@@ -39,8 +39,13 @@ const SIZES: &[(u32, Size)] = &[
     (1, Size { queues: 40, groups: 50, ..SMALL }),
 ];
 
+/// How often which placement, where any queue plans.
+const PLACEMENTS: &[(u32, Placement)] =
+    &[(1, Placement::Quota), (1, Placement::Domain), (2, Placement::Node)];
+
 /// What differs from one random world to the next.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing that is so or not")]
 pub(super) struct Shape {
     /// What there is beside pods.
     resources: Vec<ResourceId>,
@@ -61,6 +66,8 @@ pub(super) struct Shape {
     pub(super) takes_back: bool,
     /// Whether any queue lends less than it has.
     keeps: bool,
+    /// Whether nodes are looked for.
+    plans: bool,
 }
 
 impl Shape {
@@ -84,6 +91,7 @@ impl Shape {
             odd: random.one_in(2),
             takes_back: random.one_in(2),
             keeps: random.one_in(3),
+            plans: random.one_in(2),
         };
         let costs = random.within(1, size.costs);
         shape.costs = (0..costs).map(|_| shape.new_cost(random)).collect();
@@ -167,6 +175,7 @@ impl Shape {
             max_pending: random.one_in(4).then(|| u64::from(random.within(1, 5))),
             max_running: MaxRunning { groups: running(random, 3), pods: running(random, 7) },
             preemption: self.preemption(random),
+            placement: random.weighted(PLACEMENTS).filter(|_| self.plans).unwrap_or_default(),
         }
     }
 
@@ -206,7 +215,20 @@ impl Shape {
             allocatable,
             ready: !random.one_in(8),
             schedulable: !random.one_in(8),
+            domains: self.domains(random),
         }
+    }
+
+    /// A zone and a rack, or less.
+    fn domains(&self, random: &mut Random) -> Vec<(TopologyId, DomainId)> {
+        let mut domains = Vec::new();
+        for (topology, count) in [(1, 2), (2, 3)] {
+            if self.plans && !random.one_in(8) {
+                let domain = u32::from(topology) * 10 + random.within(1, count);
+                domains.push((TopologyId(topology), DomainId(domain)));
+            }
+        }
+        domains
     }
 
     pub(super) fn foreign(&self, random: &mut Random) -> Vector {
@@ -239,6 +261,8 @@ impl Shape {
                 .one_in(6)
                 .then(|| SingletonId(NonZeroU64::MIN.saturating_add(random.below(2).into()))),
             non_preemptible: random.one_in(8),
+            topology: (self.plans && random.one_in(2))
+                .then(|| TopologyId(1 + u16::from(random.one_in(2)))),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A log is cut down while it still shows what is wrong.
 
 use super::super::event::{Event, GroupConfig, MaxRunning, PodConfig, QueueConfig};
-use super::super::model::{Gang, Order, Reclaim, Vector, WithinQueue};
+use super::super::model::{Gang, Order, Placement, Reclaim, Vector, WithinQueue};
 use super::{Log, Step};
 
 /// The shortest and simplest log found that still shows it.
@@ -101,6 +101,7 @@ fn simpler_queues(config: &QueueConfig) -> Vec<QueueConfig> {
             with(|queue| queue.preemption.within_queue = WithinQueue::Never),
             with(|queue| queue.preemption.reclaim = Reclaim::Never),
             with(|queue| queue.preemption.min_runtime = Some(0)),
+            with(|queue| queue.placement = Placement::Quota),
         ])
         .collect()
 }
@@ -110,6 +111,7 @@ fn simpler_groups(config: &GroupConfig) -> Vec<GroupConfig> {
         GroupConfig { gang: Gang::Units, ..config.clone() },
         GroupConfig { singleton: None, ..config.clone() },
         GroupConfig { non_preemptible: false, ..config.clone() },
+        GroupConfig { topology: None, ..config.clone() },
     ]
 }
 

@@ -33,7 +33,13 @@ fn cases() -> Vec<Case> {
 fn events(case: &Case) -> Vec<Event> {
     let mut events = vec![Event::Synced(HERE)];
     let allocatable = [(CPU, case.capacity), (PODS, 1_000_000)].into_iter().collect();
-    let config = NodeConfig { cluster: HERE, allocatable, ready: true, schedulable: true };
+    let config = NodeConfig {
+        cluster: HERE,
+        allocatable,
+        ready: true,
+        schedulable: true,
+        ..NodeConfig::default()
+    };
     events.push(Event::NodeChanged(NodeId(1), config));
     for (index, queue) in (0..).zip(&case.queues) {
         let amount = |units: Option<i128>| units.map_or_else(Vector::default, cpu);
@@ -62,6 +68,7 @@ fn units(number: u32, pods: u32, cost: &Vector) -> Vec<Event> {
         gang: Gang::Units,
         singleton: None,
         non_preemptible: false,
+        topology: None,
     };
     let pod = |at: u32| {
         let config = PodConfig {

@@ -98,7 +98,7 @@ impl Tree {
             self.push(Node { queue, parent: at, weight: 1, is_own: true, ..Node::default() })
         };
         self.node_mut(line.node).line = slot;
-        line.order = config.order;
+        (line.order, line.placement) = (config.order, config.placement);
         line.stopped = self.problems.contains_key(&queue);
         let (node, usage, pending) = (line.node, line.usage.clone(), line.pending);
         let waiting = if line.stopped { Amounts::default() } else { line.waiting.clone() };

@@ -26,6 +26,8 @@ pub(in super::super) struct Seen<'a> {
     pub(in super::super) fitting: &'a mut Mask,
     /// First pod of an offer, to tell offers of one group apart.
     pub(in super::super) front: &'a dyn Fn(&Place, ClassId) -> Option<Turn>,
+    /// Whether there are nodes for a class of offers.
+    pub(in super::super) placed: &'a dyn Fn(ClassId) -> bool,
 }
 
 /// When no more classes than this may fit what is free, it is found out at once which do.
@@ -133,15 +135,12 @@ impl Tree {
         let slot = self.node(at).line;
         let line = &seen.lines[slot];
         let first = first_lane(line, |class| masks[depth].has(class), seen.front)?;
-        if let Some(refusal) =
-            self.refusal(at, band, &seen.classes.get(first.class).need, seen.free)
-        {
+        if let Some(refusal) = self.refuses(at, band, first.class, seen) {
             self.close(at, band, first.class, refusal, seen, masks, depth);
             // Where one does not fit, many do not: all are tried before the first is sought.
             for lane in line.lanes.iter().filter(|lane| !lane.hopeless) {
                 if masks[depth].has(lane.class)
-                    && let need = &seen.classes.get(lane.class).need
-                    && let Some(refusal) = self.refusal(at, band, need, seen.free)
+                    && let Some(refusal) = self.refuses(at, band, lane.class, seen)
                 {
                     self.close(at, band, lane.class, refusal, seen, masks, depth);
                 }
@@ -149,6 +148,12 @@ impl Tree {
         }
         let first = first_lane(line, |class| masks[depth].has(class), seen.front)?;
         Some(Chosen { line: slot, class: first.class, place: first.first })
+    }
+
+    /// Who does not let an offer in, or that no node has room for it.
+    fn refuses(&self, at: u32, band: Band, class: ClassId, seen: &Seen) -> Option<Refusal> {
+        let refusal = self.refusal(at, band, &seen.classes.get(class).need, seen.free);
+        refusal.or_else(|| (!(seen.placed)(class)).then_some(Refusal::Free))
     }
 
     /// Whether an offer of a line fits, whatever is reserved for others.

@@ -60,8 +60,15 @@ fn step() -> impl Strategy<Value = Option<Event>> {
             let gang = if gang == 0 { Gang::Units } else { Gang::AtLeast(gang) };
             let singleton = singleton.and_then(NonZeroU64::new).map(SingletonId);
             let (root, cluster) = (Uid(u128::from(id)), HERE);
-            let config =
-                GroupConfig { cluster, root, queue, gang, singleton, non_preemptible: false };
+            let config = GroupConfig {
+                cluster,
+                root,
+                queue,
+                gang,
+                singleton,
+                non_preemptible: false,
+                topology: None,
+            };
             Event::GroupChanged(GroupId(id), config)
         },
     );
@@ -87,7 +94,13 @@ fn step() -> impl Strategy<Value = Option<Event>> {
             let allocatable = [(ResourceId::CPU, cpu), (ResourceId::PODS, 9)].into_iter().collect();
             Event::NodeChanged(
                 NodeId(id),
-                NodeConfig { cluster: HERE, allocatable, ready, schedulable },
+                NodeConfig {
+                    cluster: HERE,
+                    allocatable,
+                    ready,
+                    schedulable,
+                    ..NodeConfig::default()
+                },
             )
         },
     );

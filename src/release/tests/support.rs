@@ -40,6 +40,7 @@ pub fn release(pod: u128) -> Release {
         size: 2,
         time: NOON + 123,
         decision: 5,
+        place: None,
     }
 }
 

@@ -13,7 +13,8 @@ use crate::clusters::pod::Pod;
 use crate::clusters::strip;
 use crate::engine::event::{Event, GroupConfig, GroupName, Input, Name, NodeConfig, PodConfig};
 use crate::engine::{
-    Assignment, ClusterId, GroupId, Millis, NodeId, PodId, PodState, QueueId, ResourceId, Vector,
+    Assignment, ClusterId, DomainId, GroupId, Millis, NodeId, PodId, PodState, QueueId, ResourceId,
+    Vector,
 };
 use crate::grouping::{Lookup, ObjectKey};
 
@@ -180,6 +181,7 @@ pub struct Mirror {
     pub queue_names: BTreeMap<QueueId, (String, bool)>,
     pub queues: BTreeMap<QueueId, String>,
     pub node_names: BTreeMap<NodeId, String>,
+    domain_names: BTreeMap<DomainId, String>,
     pub nodes: BTreeMap<NodeId, NodeConfig>,
     pub foreign: BTreeMap<NodeId, Vector>,
     pub group_names: BTreeMap<GroupId, Arc<GroupName>>,
@@ -217,6 +219,14 @@ impl Mirror {
             }
             Name::Pod(id, address, _) => {
                 self.pod_names.insert(id, format!("{}/{}", address.namespace, address.name));
+            }
+            Name::PrefersNodes(id) => assert!(self.pod_names.contains_key(&id), "before its name"),
+            Name::Domain(id, Some((key, value))) => {
+                let label = format!("{key}={value}");
+                assert!(self.domain_names.insert(id, label).is_none(), "named twice");
+            }
+            Name::Domain(id, None) => {
+                assert!(self.domain_names.remove(&id).is_some(), "an unknown domain is gone");
             }
             Name::Hindrance(id, why) => {
                 assert!(self.pod_names.contains_key(&id), "a pod is hindered before its name");
