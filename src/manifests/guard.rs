@@ -5,8 +5,8 @@
 //!
 //! A policy's match condition selects what it is going to refuse, and its validations say
 //! why. For the validations of a policy the apiserver makes maps of the whole object, old
-//! and new, three times more than for its match conditions, and there is a policy of ours
-//! in the way of every change of every pod.
+//! and new, three times more than for its match conditions, and for those once for each
+//! policy: so changes of a pod are looked at only where it has our label, before or after.
 
 use serde_json::{Value, json};
 
@@ -89,8 +89,9 @@ fn no_gate_where_no_queue_rules(values: &Values) -> [Value; 2] {
     )
 }
 
-/// Only who may release drops our gate or touches markers. Holds in any namespace,
-/// so that removing its opt-in frees nothing that waits.
+/// Only who may release drops our gate or touches markers. Holds in any namespace, so that
+/// removing its opt-in frees nothing that waits. A pod without our label is nobody's business:
+/// what is written on it means nothing, and the label cannot be added later.
 fn stored_pods_keep(values: &Values) -> [Value; 2] {
     let (gate, markers) = (gate_is_kept(), markers_are_kept());
     policy(
@@ -123,8 +124,6 @@ fn stored_pods_keep(values: &Values) -> [Value; 2] {
 /// A parameter that is not there must not deny: it would deny before any match condition is
 /// looked at, and so every change of every pod of ours, its Job's among them.
 fn releases_are_of_the_leader(values: &Values) -> [Value; 2] {
-    let constraints = pod_updates(values, &["pods"]);
-    let ours = json!({"matchExpressions": [{"key": LABEL_MANAGED, "operator": "Exists"}]});
     let (before, after) =
         (annotation("oldObject", ANNOTATION_EPOCH), annotation("object", ANNOTATION_EPOCH));
     let opens = format!("{after} != ''\n&& ({after} != {before} || !{})", gate_is_kept());
@@ -135,7 +134,7 @@ fn releases_are_of_the_leader(values: &Values) -> [Value; 2] {
         GUARD_EPOCH,
         json!({
             "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
-            "matchConstraints": with(constraints, "objectSelector", ours),
+            "matchConstraints": pod_updates(values, &["pods"]),
             "matchConditions": [{"name": "is-a-release-too-late", "expression": format!("{opens}\n&& !{in_time}")}],
             "validations": [{
                 "expression": "false",
@@ -241,10 +240,12 @@ fn check(expression: &str, message: &str) -> Value {
     json!({"expression": expression, "message": message, "reason": "Forbidden"})
 }
 
+/// Changes of pods that have our label or had it.
 fn pod_updates(values: &Values, resources: &[&str]) -> Value {
     json!({
         "matchPolicy": "Equivalent",
         "namespaceSelector": values.touchable(),
+        "objectSelector": {"matchExpressions": [{"key": LABEL_MANAGED, "operator": "Exists"}]},
         "resourceRules": [{
             "operations": ["UPDATE"], "apiGroups": [""], "apiVersions": ["v1"],
             "resources": resources, "scope": "Namespaced",

@@ -473,6 +473,38 @@ async fn a_label_of_a_queue_one_may_not_use_is_refused() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_pod_that_is_not_ours_is_not_guarded_and_cannot_be_made_ours() -> Result<()> {
+    let lab = Lab::new("bad-foreign", json!({})).await?;
+    lab.queue("bad-foreign-theirs", json!({})).await?;
+    lab.namespace("bad-foreign-ns", BTreeMap::new()).await?;
+    let foreign = Lab { namespace: "bad-foreign-ns".to_owned(), ..lab };
+    let uid = foreign.create(bare_pod("foreign", "10m")).await?.uid().context("no uid")?;
+    let user = foreign.editor("mallory").await?;
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(user, &foreign.namespace);
+    let write = async |metadata: Value| {
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        pods.patch("foreign", &PatchParams::default(), &patch).await
+    };
+    let record = json!({"pod": uid, "queue": "bad-foreign-theirs", "group": "Pod/foreign", "root": uid,
+        "size": 1, "time": "2026-01-01T00:00:00Z", "decision": 1});
+    write(json!({"annotations": {"tidegate.dev/released": record.to_string()}})).await?;
+    for value in ["true", "false"] {
+        let answer = write(json!({"labels": {"tidegate.dev/managed": value}})).await;
+        ensure!(answer.is_err(), "the label became {value:?}");
+    }
+    // Where queues rule later, what was forged still chooses nothing.
+    let labels = json!({"metadata": {"labels": {
+        "tidegate.dev/managed": "true", "tidegate.dev/queue": "bad-foreign"}}});
+    let namespaces: Api<Namespace> = Api::all(foreign.client.clone());
+    namespaces.patch("bad-foreign-ns", &PatchParams::default(), &Patch::Merge(labels)).await?;
+    let home = Lab { namespace: "bad-foreign".to_owned(), ..foreign };
+    home.usage_is("cpu", "10m").await?;
+    let theirs = home.get_queue("bad-foreign-theirs").await?.status.unwrap_or_default();
+    ensure!(!theirs.usage.contains_key("cpu"), "the forged record chose who pays: {theirs:?}");
+    Ok(())
+}
+
+#[tokio::test]
 async fn our_marks_mean_nothing_in_a_namespace_that_did_not_opt_in() -> Result<()> {
     let lab = Lab::new("bad-marks", json!({})).await?;
     lab.namespace("bad-marks-ns", BTreeMap::new()).await?;
