@@ -17,6 +17,7 @@ mod support;
 mod core;
 mod engine;
 mod figures;
+mod fleet;
 mod path;
 mod peers;
 mod timeless;
@@ -70,7 +71,7 @@ struct Args {
     size: Option<u64>,
     /// What waits, for the core at one size.
     #[arg(long, hide = true)]
-    load: Option<core::Load>,
+    load: Option<fleet::Load>,
     /// Measure one of the two in this process: its cluster ends with it.
     #[arg(long, hide = true)]
     side: Option<Side>,
@@ -97,7 +98,7 @@ fn measure(args: &Args) -> Result<Report> {
         },
         Name::Core => match args.size {
             None => core::all(args.pods),
-            Some(pods) => core::one(pods, args.load.unwrap_or(core::Load::Pods)),
+            Some(pods) => core::one(pods, args.load.unwrap_or(fleet::Load::Pods)),
         },
         Name::Virtual => timeless::measure(),
         Name::Peers => peers::measure(),

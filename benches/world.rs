@@ -14,6 +14,8 @@ use tidegate::{
     view::Names,
 };
 
+use crate::fleet::mix;
+
 /// Queues with work; each ten of them have one above.
 pub const QUEUES: u32 = 100;
 /// Pods of one group.
@@ -220,12 +222,4 @@ pub fn pod_id(number: u64) -> PodId {
 
 fn number_of(pod: PodId) -> u64 {
     u64::try_from(pod.0 & u128::from(u64::MAX)).unwrap_or(0)
-}
-
-/// The finalizer of `SplitMix64` (Steele et al. 2014).
-pub fn mix(number: u64) -> u64 {
-    let z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }

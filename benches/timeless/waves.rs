@@ -9,7 +9,7 @@ use tidegate::engine::{
 
 use super::{Virtual, Work};
 use crate::figures::Report;
-use crate::world::mix;
+use crate::fleet::mix;
 
 /// Queues above, and below each of them.
 const ABOVE: u32 = 100;
