@@ -6,6 +6,7 @@ use serde::Deserialize;
 use super::super::reference::{Reference, Spot};
 use super::*;
 
+mod packing;
 mod shares;
 
 #[derive(Deserialize)]
