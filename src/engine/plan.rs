@@ -208,6 +208,7 @@ impl Engine {
             charge.node().into_iter().for_each(|node| pools.change(node, |free| free.sub(need)));
         }
         self.pools = Some(pools);
+        self.look_at_topologies();
     }
 
     /// Nodes for what an offer needs; an empty plan where none are looked for.
@@ -229,8 +230,8 @@ impl Engine {
         self.plan(&class.kind, &class.need)
     }
 
-    /// Groups that want a topology are looked at again: some node is in other domains.
-    pub(super) fn look_at_topologies(&mut self) {
+    /// Groups that want a topology are looked at again: some node may be in other domains.
+    fn look_at_topologies(&mut self) {
         let wants = |(slot, group): (u32, &Group)| group.config.topology.map(|_| slot);
         let groups: Vec<u32> = self.groups.iter().filter_map(wants).collect();
         for group in groups {

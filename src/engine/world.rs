@@ -173,7 +173,6 @@ impl Engine {
 
     fn change_node(&mut self, id: NodeId, config: Option<NodeConfig>) {
         self.pools = None;
-        self.look_at_topologies();
         match config {
             Some(config) => {
                 let resources = config.allocatable.iter().map(|(resource, _)| resource);
