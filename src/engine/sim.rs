@@ -15,6 +15,7 @@ use super::{Decided, Engine};
 mod invariants;
 mod queues;
 mod random;
+mod remedies;
 mod script;
 mod seen;
 mod shrink;

@@ -48,6 +48,22 @@ fn evictions_come_to_an_end_when_nothing_changes() {
     assert!(evicted > 0, "nothing was ever evicted");
 }
 
+#[test]
+fn what_is_given_as_missing_is_what_is_missing() {
+    let mut ended = 0;
+    for seed in seeds() {
+        let log = script::write(seed);
+        match catch_unwind(|| remedies::end_waits(&log)) {
+            Ok(groups) => ended += groups,
+            Err(panic) => {
+                eprintln!("again: TIDEGATE_SEED={seed} ./dev test --lib engine::sim");
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+    assert!(ended > 0, "nothing started by what it was given");
+}
+
 /// An engine that is made anew from its snapshot before every so many steps; never, if 0. `ALL`
 /// shows everything it knows and keeps to itself when it wakes, which may be in vain.
 #[derive(Default)]
