@@ -7,6 +7,7 @@ use super::event::{
 };
 use super::*;
 
+mod absurd;
 mod fairness;
 mod oracle;
 mod placements;

@@ -20,6 +20,9 @@ use super::shapes::{Classes, ShapeId, Shapes};
 use super::slab::{NONE, Slab};
 use super::tree::{self, Tree};
 
+/// Any later time counts as this.
+const LATEST: Millis = Millis::MAX / 2;
+
 /// The decision core.
 #[derive(Debug, Default)]
 pub struct Engine {
@@ -85,7 +88,7 @@ pub(super) struct Todo {
 impl Engine {
     /// Changes the state by one event that happened at `now`.
     pub fn apply(&mut self, now: Millis, event: Event) {
-        self.now = self.now.max(now);
+        self.go_on(now);
         self.todo.decide = true;
         self.claims.is_rehearsed = false;
         self.give_up_told(&event);
@@ -134,9 +137,14 @@ impl Engine {
 
     /// Moves time on; true when something may start that could not before.
     pub fn tick(&mut self, now: Millis) -> bool {
-        self.now = self.now.max(now);
+        self.go_on(now);
         self.wake();
         self.todo.decide || self.claims_are_due()
+    }
+
+    /// Time never goes back, and ends where there is still a later time to look again at.
+    fn go_on(&mut self, now: Millis) {
+        self.now = self.now.max(now.min(LATEST));
     }
 
     /// Has those looked at again whose time has come.
