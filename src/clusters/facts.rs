@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::api::released::Released;
 use crate::api::v1alpha1::LabelSelector;
 use crate::engine::event::{MaxRunning, Preemption};
-use crate::engine::{Millis, Order, Placement, PodId};
+use crate::engine::{Growth, Millis, Order, Placement, PodId};
 use crate::grouping::{Lookup, Metadata, ObjectKey};
 
 /// The lists that are watched.
@@ -118,6 +118,8 @@ pub struct QueueFacts {
     pub limit: BTreeMap<String, i128>,
     /// Strict or best effort.
     pub order: Order,
+    /// Whether gangs that run grow before others begin.
+    pub growth: Growth,
     /// Nothing may start.
     pub hold: bool,
     /// What runs is evicted.

@@ -12,7 +12,7 @@ use crate::api::names;
 use crate::api::released::Released;
 use crate::api::v1alpha1::{self, Resources, Stop, StoredQueue};
 use crate::engine::event::{MaxRunning, Preemption};
-use crate::engine::{Millis, Order, Placement, Reclaim, Uid, WithinQueue};
+use crate::engine::{Growth, Millis, Order, Placement, Reclaim, Uid, WithinQueue};
 use crate::grouping::{self, Metadata, ObjectKey, Owner};
 use crate::quantity;
 
@@ -112,6 +112,10 @@ pub fn queue(queue: &DynamicObject) -> QueueFacts {
         order: match spec.order {
             v1alpha1::Order::BestEffort => Order::BestEffort,
             v1alpha1::Order::Strict => Order::Strict,
+        },
+        growth: match spec.growth {
+            v1alpha1::Growth::First => Growth::First,
+            v1alpha1::Growth::Fair => Growth::Fair,
         },
         hold: spec.stop != Stop::None,
         drain: spec.stop == Stop::HoldAndDrain,

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::model::{
-    Assignment, ClusterId, DomainId, Gang, GroupId, Millis, NodeId, Order, Placement, PodId,
-    PodState, QueueId, Reclaim, ResourceId, SingletonId, TopologyId, Uid, Vector, WithinQueue,
+    Assignment, ClusterId, DomainId, Gang, GroupId, Growth, Millis, NodeId, Order, Placement,
+    PodId, PodState, QueueId, Reclaim, ResourceId, SingletonId, TopologyId, Uid, Vector,
+    WithinQueue,
 };
 
 /// One thing for the control loop's inbox.
@@ -91,6 +92,8 @@ pub struct QueueConfig {
     pub limit: Vector,
     /// Strict or best effort.
     pub order: Order,
+    /// Whether gangs of its own that run grow before others begin.
+    pub growth: Growth,
     /// Nothing may start.
     pub hold: bool,
     /// What runs is evicted, here and below.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::amounts::{Amounts, GROUPS, Need};
 use super::decide::Decision;
 use super::group::{Group, ReleaseState, Turn};
+use super::line::Place;
 use super::model::{Assignment, GroupId, Order, ResourceId, Vector};
 use super::reason::{Reason, Shortage};
 use super::shapes::{Kind, measure};
@@ -218,9 +219,12 @@ impl Engine {
     /// Whether a strict queue waits for a group ahead of this one.
     fn behind(&self, group: &Group) -> Option<Reason> {
         let line = self.lines.get(group.line).filter(|line| line.order == Order::Strict)?;
-        let first = tree::first_of_all(line, &|place, class| self.front(place, class))?;
-        let ahead = first.first < group.place()?;
-        let goes = self.rehearsal.groups.contains(&first.first.group);
+        let front = |place: &Place, class| self.front(place, class);
+        let own = group.place(line.growth)?;
+        let first = tree::first_of_all(line, &front)?.first;
+        let to_borrow = tree::first_to_borrow(line, &front)?.first;
+        let ahead = first < own && to_borrow.fair() < own.fair();
+        let goes = self.rehearsal.groups.contains(&first.group);
         (ahead && !goes).then_some(Reason::BehindInStrictQueue(line.queue))
     }
 

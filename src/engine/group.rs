@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::event::GroupConfig;
-use super::line::{Place, halves};
-use super::model::{Assignment, ClusterId, Gang, GroupId, Millis, NodeId, PodId, PodState, Uid};
+use super::line::{Head, Place, halves};
+use super::model::{
+    Assignment, ClusterId, Gang, GroupId, Growth, Millis, NodeId, PodId, PodState, Uid,
+};
 use super::plan::{Site, node_at};
 use super::reason::Reason;
 use super::shapes::{ClassId, Kind, Parts, ShapeId};
@@ -291,11 +293,18 @@ impl Group {
         u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
     }
 
+    /// A gang that runs: pods of it that wait are more of it.
+    fn grows(&self) -> bool {
+        let has_begun = self.started > 0 && !self.is_cut();
+        has_begun && self.charged > 0 && self.config.gang != Gang::Units
+    }
+
     /// Where it stands in line, if anything of it waits.
-    pub(super) fn place(&self) -> Option<Place> {
+    pub(super) fn place(&self, growth: Growth) -> Option<Place> {
         let first = self.waiting.first()?;
-        let oldest = self.waiting.oldest()?;
-        Some(Place::new(self.is_cut(), first.priority.0, oldest, self.config.root, self.id))
+        let head = Head::new(self.waiting.oldest()?, self.config.root);
+        let goes_first = growth == Growth::First && self.grows();
+        Some(Place::new(self.is_cut(), first.priority.0, goes_first, head, self.id))
     }
 
     /// How many waiting pods must go together.
@@ -319,6 +328,7 @@ impl Group {
             parts,
             adds_group: self.charged == 0,
             completes: self.is_cut(),
+            grows: self.grows(),
             pinned: self.config.non_preemptible,
         }
     }

@@ -5,15 +5,15 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::amounts::Amounts;
-use super::model::{GroupId, Millis, Order, Placement, QueueId, SingletonId, Uid};
+use super::model::{GroupId, Growth, Millis, Order, Placement, QueueId, SingletonId, Uid};
 use super::shapes::ClassId;
 use super::slab::NONE;
 
-/// Place in a queue's line: gangs cut in two first, then priority, age of the oldest
-/// waiting pod, uid of the root. Smaller is earlier.
+/// Place in a queue's line: gangs cut in two first, then priority, gangs that grow, age of the
+/// oldest waiting pod, uid of the root. Smaller is earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    rank: (Reverse<bool>, Reverse<i32>),
+    rank: (Reverse<bool>, Reverse<i32>, Reverse<bool>),
     pub(super) head: Head,
     pub(super) group: GroupId,
 }
@@ -26,10 +26,21 @@ pub(super) struct Head {
     root: [u64; 2],
 }
 
+impl Head {
+    pub(super) fn new(oldest: Millis, root: Uid) -> Self {
+        Self { oldest, root: halves(root) }
+    }
+}
+
 impl Place {
-    pub(super) fn new(cut: bool, priority: i32, oldest: Millis, root: Uid, group: GroupId) -> Self {
-        let head = Head { oldest, root: halves(root) };
-        Self { rank: (Reverse(cut), Reverse(priority)), head, group }
+    pub(super) fn new(cut: bool, priority: i32, grows: bool, head: Head, group: GroupId) -> Self {
+        Self { rank: (Reverse(cut), Reverse(priority), Reverse(grows)), head, group }
+    }
+
+    /// Where it would stand if gangs that grow went where their age puts them.
+    pub(super) fn fair(mut self) -> Self {
+        self.rank.2 = Reverse(false);
+        self
     }
 }
 
@@ -126,6 +137,9 @@ pub(super) struct Line {
     pub(super) stopped: bool,
     pub(super) order: Order,
     pub(super) placement: Placement,
+    pub(super) growth: Growth,
+    /// The only lanes that count in a strict queue: where it has a right, and where it borrows.
+    pub(super) strict: [Option<ClassId>; 2],
     /// Sorted by class.
     pub(super) lanes: Vec<Lane>,
     /// Groups that wait and have nothing to offer now.
@@ -161,6 +175,8 @@ impl Line {
             stopped: false,
             order: Order::default(),
             placement: Placement::default(),
+            growth: Growth::default(),
+            strict: [None; 2],
             lanes: Vec::new(),
             parked: Row::default(),
             usage: Amounts::default(),

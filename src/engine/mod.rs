@@ -48,8 +48,8 @@ mod tests;
 
 pub use decide::{Cause, Decided, Decision, Eviction};
 pub use model::{
-    Assignment, ClusterId, DomainId, Forbidden, Gang, GroupId, Millis, NodeId, Order, Placement,
-    PodId, PodState, QueueId, Reclaim, ResourceId, SingletonId, TopologyId, Uid, Vector,
+    Assignment, ClusterId, DomainId, Forbidden, Gang, GroupId, Growth, Millis, NodeId, Order,
+    Placement, PodId, PodState, QueueId, Reclaim, ResourceId, SingletonId, TopologyId, Uid, Vector,
     WithinQueue,
 };
 pub use reason::{Reason, Shortage};

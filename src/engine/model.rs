@@ -142,6 +142,17 @@ pub enum Placement {
     Node,
 }
 
+/// Where more pods of gangs that run stand in their queue's line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Growth {
+    /// Before gangs that have not begun, of the same priority, while the queue is within what
+    /// it is entitled to.
+    #[default]
+    First,
+    /// Where their age puts them.
+    Fair,
+}
+
 /// What of other queues may be taken back for a queue's waiting work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Reclaim {

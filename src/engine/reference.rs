@@ -65,11 +65,15 @@
 //!   one of its pods costs more than each node has, usable or not. No node at all is no
 //!   judgement.
 //!
+//! A gang **grows** when it has begun, is not cut and has a pod that is charged.
+//!
 //! Offers of a queue stand in line: of a cut gang first, then by priority of the first pod
-//! that waits, then by age of the oldest, then by uid of the root, then by group; offers of
+//! that waits, then, where the queue says `growth: First`, of gangs that grow before others,
+//! then by age of the oldest, then by uid of the root, then by group; offers of
 //! one group by the turn of their first pod. For the place every pod that waits counts, also
-//! one that is not to be tried again yet. Of a strict queue only the first offer in line
-//! counts.
+//! one that is not to be tried again yet. What borrows (see below) has no precedence because
+//! it grows: in the last band the line stands as if all queues said `growth: Fair`. Of a strict
+//! queue only the first offer in line counts.
 //!
 //! # One choice
 //!
@@ -99,8 +103,8 @@
 //! that a child's usage is of the capacity, over all resources, divided by its weight, in
 //! steps of 2^-60. Among equal shares the older **head** goes first, then the smaller uid of
 //! the head's root, then the line before queues, then the smaller queue id. The head of a line
-//! is the group of its first offer, whether that fits or not; the head of a queue is that of
-//! the child which would go first if every offer fitted.
+//! is the group of its first offer, whether that fits or not and in whatever band; the head of a
+//! queue is that of the child which would go first if every offer fitted.
 //!
 //! Its pods are charged at once, in turn, and the next choice is made, until none is left or
 //! as many pods were decided as asked for. A gang is never cut by that.

@@ -4,7 +4,7 @@ use super::amounts::{Amounts, Need};
 use super::group::{Group, Offers, Pod, Standing, Turn};
 use super::line::{Line, Place};
 use super::mask::Mask;
-use super::model::{Assignment, Millis, Order, PodId};
+use super::model::{Assignment, Growth, Millis, Order, PodId};
 use super::reason::Reason;
 use super::shapes::{Class, ClassId, Kind};
 use super::slab::NONE;
@@ -100,6 +100,10 @@ impl Engine {
             self.line_of.entry(queue).or_insert_with(|| lines.insert(Line::new(queue)));
         }
         self.forget_lines();
+        for (_, line) in self.lines.iter_mut() {
+            let config = self.queues.get(&line.queue);
+            line.growth = config.map_or(Growth::default(), |config| config.growth);
+        }
         self.stray = self.load.clone();
         self.tree = Tree::build(&self.axes, &self.queues, &mut self.lines, &self.line_of);
         for (_, line) in self.lines.iter().filter(|(_, line)| line.node != NONE) {
@@ -194,7 +198,10 @@ impl Engine {
         self.awake(slot);
         self.count_backlog(slot);
         let group = &self.groups[slot];
-        let place = group.place().filter(|_| matches!(group.config.queue, Assignment::Queue(_)));
+        let place = match group.config.queue {
+            Assignment::Queue(_) => group.place(self.lines[group.line].growth),
+            _ => None,
+        };
         let standing = if let Some(place) = place {
             self.register_key(slot);
             let wake = self.wakes(&self.groups[slot]);
@@ -380,7 +387,7 @@ impl Engine {
         if line.node == NONE {
             return;
         }
-        let (mut open, mut head) = (Mask::default(), None);
+        let (mut open, mut head, mut strict) = (Mask::default(), None, [None; 2]);
         if !line.stopped {
             let front = |place: &Place, class| self.front(place, class);
             let first = tree::first_of_all(line, &front);
@@ -388,10 +395,19 @@ impl Engine {
             let lanes = line.lanes.iter().filter(|lane| !lane.hopeless).map(|lane| lane.class);
             match line.order {
                 Order::BestEffort => lanes.for_each(|class| open.set(class)),
-                Order::Strict => first.iter().for_each(|lane| open.set(lane.class)),
+                Order::Strict => {
+                    let firsts = [first, tree::first_to_borrow(line, &front)];
+                    strict = firsts.map(|first| first.map(|lane| lane.class));
+                    strict.iter().flatten().for_each(|&class| open.set(class));
+                }
             }
         }
         let node = line.node;
+        // What was closed while another lane was first may fit now.
+        if std::mem::replace(&mut self.lines[slot].strict, strict) != strict {
+            let nothing = Mask::default();
+            self.tree.refresh(node, &nothing, None, &self.fleet.capacity, &self.classes);
+        }
         self.tree.refresh(node, &open, head, &self.fleet.capacity, &self.classes);
     }
 

@@ -92,6 +92,7 @@ fn is_alien(axes: &Axes, cost: &Vector) -> bool {
 
 /// All that decides whether an offer may start, apart from its queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each is one thing to be or not")]
 pub(super) struct Kind {
     /// Its pods: so many of each cost, by number of the cost.
     pub(super) parts: Parts,
@@ -99,6 +100,8 @@ pub(super) struct Kind {
     pub(super) adds_group: bool,
     /// It completes a gang that was cut in two.
     pub(super) completes: bool,
+    /// It is more of a gang that runs: it stands in line elsewhere than one that has not begun.
+    pub(super) grows: bool,
     /// It may start within what is guaranteed, and not otherwise.
     pub(super) pinned: bool,
     /// Where nodes are looked for, if they are.

@@ -1030,3 +1030,42 @@ fn a_gang_that_lacks_members_may_have_them_though_the_backlog_is_full() {
     let named: Vec<_> = world.engine.backlog(queue).collect();
     assert_eq!(named, large, "it can never be whole here; {small:?} can");
 }
+
+#[test]
+fn a_gang_that_runs_grows_first_in_a_strict_queue_too_but_where_it_borrows() {
+    for (guaranteed, expected) in [(4, [1, 2]), (2, [2, 1])] {
+        let mut world = World::new(4000);
+        let queue =
+            world.queue(1, |q| (q.order, q.guaranteed) = (Order::Strict, cpu(guaranteed * 1000)));
+        let other = world.queue(2, |q| q.guaranteed = cpu(2000));
+        let runs = world.group(1, Assignment::Queue(queue), Gang::AtLeast(2));
+        fairness::more(&mut world, runs, 2);
+        assert_eq!(world.decide().len(), 2);
+        let short = world.group(3, Assignment::Queue(other), Gang::AtLeast(3));
+        fairness::more(&mut world, short, 2);
+        let begins = world.group(2, Assignment::Queue(queue), Gang::Units);
+        world.pod(begins, |_| {});
+        world.pod(runs, |_| {});
+        let started = world.engine.decide(BUDGET).started;
+        assert_eq!(started.iter().map(|d| d.group.0).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn of_what_is_no_gang_or_has_ended_nothing_grows() {
+    let is_first = |gang, state| {
+        let mut world = World::new(8000);
+        let queue = world.queue(1, |_| {});
+        let group = world.group(1, Assignment::Queue(queue), gang);
+        let runs = world.pod(group, |_| {});
+        world.decide();
+        world.see(runs, state);
+        let begins = world.single(queue, |_| {});
+        world.pod(group, |_| {});
+        world.decide()[0] != begins
+    };
+    for gang in [Gang::AtLeast(1), Gang::All] {
+        assert!(is_first(gang, bound(1)) && !is_first(gang, PodState::Ended), "{gang:?}");
+    }
+    assert!(!is_first(Gang::Units, bound(1)));
+}

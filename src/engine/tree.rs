@@ -29,7 +29,7 @@ use split::{Division, Part};
 
 pub(super) use bands::{BANDS, BANDS_OF_RIGHT, Band};
 pub(super) use reserved::Reserved;
-pub(super) use search::{Chosen, Seen, first_of_all};
+pub(super) use search::{Chosen, Seen, first_of_all, first_to_borrow};
 
 /// The root's place among the nodes.
 pub(super) const ROOT: u32 = 0;

@@ -2,7 +2,6 @@
 
 use anyhow::{Context as _, Result, ensure};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
 use kube::{
     ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams},
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{
     audit,
-    lab::{Lab, bare_pod, deployment, is_gated, job},
+    lab::{Lab, bare_pod, deployment, is_gated, job, older},
     record::Record,
     wait,
 };
@@ -33,13 +32,6 @@ fn in_queue(mut object: Value, queue: &str) -> Value {
 fn annotated(mut object: Value, annotations: Value) -> Value {
     object["metadata"]["annotations"] = annotations;
     object
-}
-
-/// Ages are whole seconds: waits until a pod made now is younger than this one.
-async fn older(pod: &Pod) -> Result<()> {
-    let created = pod.creation_timestamp().context("no creation time")?.0.as_second();
-    wait::until("the next second", wait::SOON, async || Ok(Timestamp::now().as_second() > created))
-        .await
 }
 
 /// Makes a queue below another one, which the webhook may not know yet.

@@ -34,6 +34,7 @@ mod replicas;
 mod restart;
 mod rights;
 mod rotation;
+mod turns;
 mod uninstall;
 mod upgrade;
 mod visibility;

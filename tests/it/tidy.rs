@@ -61,6 +61,7 @@ const ENGINE_MODEL: &[&str] = &[
     "Forbidden",
     "Gang",
     "GroupId",
+    "Growth",
     "Millis",
     "NodeId",
     "Order",

@@ -4,8 +4,8 @@ mod queue;
 mod stored;
 
 pub use queue::{
-    Amount, Backlog, Count, LabelSelector, LabelSelectorRequirement, MaxPending, MaxRunning, Order,
-    Placement, Preemption, Queue, QueueCondition, QueueSpec, QueueStatus, Reclaim, Resources,
-    SelectorOperator, Stop, WithinQueue,
+    Amount, Backlog, Count, Growth, LabelSelector, LabelSelectorRequirement, MaxPending,
+    MaxRunning, Order, Placement, Preemption, Queue, QueueCondition, QueueSpec, QueueStatus,
+    Reclaim, Resources, SelectorOperator, Stop, WithinQueue,
 };
 pub use stored::{StoredQueue, read_queue};

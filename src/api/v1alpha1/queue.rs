@@ -122,6 +122,9 @@ pub struct QueueSpec {
     /// What happens when the first of the queue does not fit.
     #[serde(default)]
     pub order: Order,
+    /// Where more pods of gangs that run here stand among what waits in this queue itself.
+    #[serde(default)]
+    pub growth: Growth,
     /// Whether waiting work may start.
     #[serde(default)]
     pub stop: Stop,
@@ -230,6 +233,17 @@ pub enum Order {
     BestEffort,
     /// Everything behind it waits.
     Strict,
+}
+
+/// Where more pods of gangs that run stand in their queue.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Growth {
+    /// Before gangs and pods of the same priority that have not begun, while the queue is
+    /// within what it is entitled to.
+    #[default]
+    First,
+    /// Where their age puts them.
+    Fair,
 }
 
 /// Whether waiting work of a queue may start.

@@ -42,6 +42,7 @@ impl Queues {
             lendable: resources.vector(&facts.lendable, out),
             limit: resources.vector(&facts.limit, out),
             order: facts.order,
+            growth: facts.growth,
             hold: facts.hold,
             drain: facts.drain,
             malformed: facts.malformed.is_some(),

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::model::{
-    Assignment, Gang, GroupId, Millis, Order, PodId, PodState, QueueId, ResourceId, Uid, Vector,
+    Assignment, Gang, GroupId, Growth, Millis, PodId, PodState, QueueId, ResourceId, Uid, Vector,
 };
 use super::{Pod, Reference, Release};
 
@@ -17,8 +17,9 @@ const COSTS_OFFERED: usize = 32;
 /// Place of a waiting pod in its group: priority, age, uid.
 pub(in super::super) type Turn = (Reverse<i32>, Millis, PodId);
 
-/// Place of a group in its queue's line.
-pub(in super::super) type Place = (Reverse<bool>, Reverse<i32>, Millis, Uid, GroupId);
+/// Place of a group in its queue's line: cut, priority, grows, age, uid of its root.
+pub(in super::super) type Place =
+    (Reverse<bool>, Reverse<i32>, Reverse<bool>, Millis, Uid, GroupId);
 
 /// Pods of one group that start together or not at all.
 #[derive(Clone, Debug)]
@@ -38,7 +39,14 @@ pub(in super::super) struct Offer {
 impl Offer {
     /// The age of its group and the uid of its root.
     pub(super) fn head(&self) -> (Millis, Uid) {
-        (self.place.2, self.place.3)
+        (self.place.3, self.place.4)
+    }
+
+    /// By what offers stand in line; `fair` is without precedence of gangs that grow.
+    pub(super) fn order(&self, fair: bool) -> (Place, Turn) {
+        let (cut, priority, grows, ..) = self.place;
+        let (.., age, root, group) = self.place;
+        ((cut, priority, Reverse(grows.0 && !fair), age, root, group), self.turn)
     }
 
     /// That of its first pod.
@@ -61,11 +69,8 @@ impl Reference {
                 lines.entry(offer.queue).or_default().push(offer);
             }
         }
-        for (queue, line) in &mut lines {
-            line.sort_by_key(|offer| (offer.place, offer.turn));
-            if self.queues[queue].order == Order::Strict {
-                line.truncate(1);
-            }
+        for line in lines.values_mut() {
+            line.sort_by_key(|offer| offer.order(false));
         }
         lines
     }
@@ -145,7 +150,9 @@ impl Reference {
         let waiting = self.waiting(id);
         let (priority, ..) = waiting[0];
         let oldest = waiting.iter().map(|&(_, created, _)| created).min().unwrap();
-        (Reverse(self.is_cut(id)), priority, oldest, self.groups[&id].config.root, id)
+        let goes_first = self.grows(id) && self.growth(id) == Growth::First;
+        let root = self.groups[&id].config.root;
+        (Reverse(self.is_cut(id)), priority, Reverse(goes_first), oldest, root, id)
     }
 
     /// Whether an offer can never start as things are, whatever else ends.
@@ -178,6 +185,16 @@ impl Reference {
     fn is_cut(&self, id: GroupId) -> bool {
         let Gang::AtLeast(need) = self.groups[&id].config.gang else { return false };
         (1..usize::try_from(need).unwrap()).contains(&self.started(id))
+    }
+
+    fn grows(&self, id: GroupId) -> bool {
+        let is_gang = self.groups[&id].config.gang != Gang::Units;
+        is_gang && self.has_begun(id) && !self.is_cut(id) && self.charged_groups().contains(&id)
+    }
+
+    fn growth(&self, id: GroupId) -> Growth {
+        let queue = self.payer(id).and_then(|queue| self.queues.get(&queue));
+        queue.map_or(Growth::default(), |queue| queue.growth)
     }
 
     fn started(&self, id: GroupId) -> usize {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::model::{Millis, QueueId, ResourceId, Uid};
+use super::super::model::{Millis, Order, QueueId, ResourceId, Uid};
 use super::books::Books;
 use super::offers::Offer;
 use super::reserved::Reach;
@@ -42,12 +42,22 @@ impl<'a> Round<'a> {
     /// What starts next, by one of these rights.
     pub(super) fn choose(&self, bands: &[Band]) -> Option<Offer> {
         bands.iter().find_map(|&band| {
-            let offers = self.lines.values().flatten();
+            let offers = self.lines.keys().flat_map(|&queue| self.in_line(queue, band));
             let in_band: Vec<&Offer> = offers
                 .filter(|offer| self.fits_in(band, offer) && self.is_in(band, offer))
                 .collect();
             self.pick(None, &in_band).cloned()
         })
+    }
+
+    /// The offers of a queue that may be chosen once they fit, in line.
+    fn in_line(&self, queue: QueueId, band: Band) -> Vec<&Offer> {
+        let mut line: Vec<&Offer> = self.lines[&queue].iter().collect();
+        line.sort_by_key(|offer| offer.order(band == Band::Borrowing));
+        if self.of.queues[&queue].order == Order::Strict {
+            line.truncate(1);
+        }
+        line
     }
 
     /// Goes down from a queue to the first offer of the child whose turn it is.

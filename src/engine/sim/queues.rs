@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 
 use super::super::event::{GroupConfig, MaxRunning, NodeConfig, Preemption, QueueConfig};
 use super::super::model::{
-    Assignment, ClusterId, DomainId, Forbidden, Gang, Millis, Order, Placement, QueueId, Reclaim,
-    ResourceId, SingletonId, TopologyId, Uid, Vector, WithinQueue,
+    Assignment, ClusterId, DomainId, Forbidden, Gang, Growth, Millis, Order, Placement, QueueId,
+    Reclaim, ResourceId, SingletonId, TopologyId, Uid, Vector, WithinQueue,
 };
 use super::random::Random;
 
@@ -169,6 +169,7 @@ impl Shape {
             lendable: self.listed(random, if self.keeps { 2 } else { 0 }, self.most[1]),
             limit: self.listed(random, limited, 12),
             order: if random.one_in(3) { Order::Strict } else { Order::BestEffort },
+            growth: if random.one_in(4) { Growth::Fair } else { Growth::First },
             hold,
             drain: hold && random.one_in(2),
             malformed: self.odd && random.one_in(40),

@@ -1,7 +1,7 @@
 //! A log is cut down while it still shows what is wrong.
 
 use super::super::event::{Event, GroupConfig, MaxRunning, PodConfig, QueueConfig};
-use super::super::model::{Gang, Order, Placement, Reclaim, Vector, WithinQueue};
+use super::super::model::{Gang, Growth, Order, Placement, Reclaim, Vector, WithinQueue};
 use super::{Log, Step};
 
 /// The shortest and simplest log found that still shows it.
@@ -93,6 +93,7 @@ fn simpler_queues(config: &QueueConfig) -> Vec<QueueConfig> {
         .chain([
             with(|queue| queue.weight = 1),
             with(|queue| queue.order = Order::BestEffort),
+            with(|queue| queue.growth = Growth::First),
             with(|queue| queue.drain = false),
             with(|queue| (queue.hold, queue.drain, queue.malformed) = (false, false, false)),
             with(|queue| queue.max_pending = None),

@@ -189,3 +189,59 @@ fn strict_waits_for_the_first() {
         assert_eq!(ends_with(&mut world, [queue]), [used]);
     }
 }
+
+/// A gang of at least two that runs two pods of one CPU.
+fn gang_that_runs(world: &mut World, queue: QueueId) -> GroupId {
+    let gang = world.group(1, Assignment::Queue(queue), Gang::AtLeast(2));
+    let pods = [world.pod(gang, |_| {}), world.pod(gang, |_| {})];
+    assert_eq!(world.decide(), pods);
+    gang
+}
+
+pub(super) fn more(world: &mut World, group: GroupId, count: usize) {
+    for _ in 0..count {
+        world.pod(group, |_| {});
+    }
+}
+
+/// The groups of what is decided, and how many pods of each in a row.
+fn turns(world: &mut World) -> Vec<(GroupId, usize)> {
+    let mut turns: Vec<(GroupId, usize)> = Vec::new();
+    for decision in world.engine.decide(BUDGET).started {
+        match turns.last_mut() {
+            Some((group, count)) if *group == decision.group => *count += 1,
+            _ => turns.push((decision.group, 1)),
+        }
+    }
+    turns
+}
+
+#[test]
+fn a_gang_that_runs_grows_first_within_what_is_due_and_in_turn_beyond() {
+    for growth in [Growth::First, Growth::Fair] {
+        let mut world = cluster(12);
+        let (team, other) = (world.queue(1, |q| q.growth = growth), world.queue(2, |_| {}));
+        let runs = gang_that_runs(&mut world, team);
+        let waits = world.group(2, Assignment::Queue(other), Gang::AtLeast(7));
+        let next = world.group(3, Assignment::Queue(team), Gang::AtLeast(4));
+        for (group, count) in [(waits, 6), (next, 4), (runs, 8)] {
+            more(&mut world, group, count);
+        }
+        let expected = match growth {
+            Growth::First => vec![(runs, 4), (next, 4), (runs, 2)],
+            Growth::Fair => vec![(next, 4), (runs, 6)],
+        };
+        assert_eq!(turns(&mut world), expected);
+    }
+}
+
+#[test]
+fn what_has_a_higher_priority_begins_before_a_gang_grows() {
+    let mut world = cluster(4);
+    let queue = world.queue(1, |_| {});
+    let runs = gang_that_runs(&mut world, queue);
+    more(&mut world, runs, 2);
+    let urgent = world.single(queue, |pod| pod.priority = 1);
+    let urgent = world.engine.group_of(urgent).unwrap();
+    assert_eq!(turns(&mut world), [(urgent, 1), (runs, 1)]);
+}

@@ -5,6 +5,7 @@ use super::super::amounts::{Amounts, Need};
 use super::super::group::Turn;
 use super::super::line::{Lane, Line, Place};
 use super::super::mask::Mask;
+use super::super::model::Order;
 use super::super::shapes::{ClassId, Classes};
 use super::super::slab::Slab;
 use super::{Band, ROOT, Tree};
@@ -134,7 +135,13 @@ impl Tree {
     ) -> Option<Chosen> {
         let slot = self.node(at).line;
         let line = &seen.lines[slot];
-        let first = first_lane(line, |class| masks[depth].has(class), seen.front)?;
+        let next = |mask: &Mask| {
+            let strict = line.order == Order::Strict;
+            let may = |class| strict || mask.has(class);
+            first_lane(line, may, band == Band::Borrowing, seen.front)
+                .filter(|first| mask.has(first.class))
+        };
+        let first = next(&masks[depth])?;
         if let Some(refusal) = self.refuses(at, band, first.class, seen) {
             self.close(at, band, first.class, refusal, seen, masks, depth);
             // Where one does not fit, many do not: all are tried before the first is sought.
@@ -146,7 +153,7 @@ impl Tree {
                 }
             }
         }
-        let first = first_lane(line, |class| masks[depth].has(class), seen.front)?;
+        let first = next(&masks[depth])?;
         Some(Chosen { line: slot, class: first.class, place: first.first })
     }
 
@@ -203,14 +210,17 @@ impl Tree {
     }
 }
 
-/// The lane with the earliest offer of those that may be chosen.
+/// The lane with the earliest offer of those that may be chosen; `fair` is without precedence
+/// of gangs that grow.
 fn first_lane<'a>(
     line: &'a Line,
     may: impl Fn(ClassId) -> bool,
+    fair: bool,
     front: &dyn Fn(&Place, ClassId) -> Option<Turn>,
 ) -> Option<&'a Lane> {
+    let place = |lane: &Lane| if fair { lane.first.fair() } else { lane.first };
     let open = line.lanes.iter().filter(|lane| !lane.hopeless && may(lane.class));
-    open.reduce(|first, lane| match lane.first.cmp(&first.first) {
+    open.reduce(|first, lane| match place(lane).cmp(&place(first)) {
         std::cmp::Ordering::Less => lane,
         std::cmp::Ordering::Greater => first,
         std::cmp::Ordering::Equal => {
@@ -225,5 +235,13 @@ pub(in super::super) fn first_of_all<'a>(
     line: &'a Line,
     front: &dyn Fn(&Place, ClassId) -> Option<Turn>,
 ) -> Option<&'a Lane> {
-    first_lane(line, |_| true, front)
+    first_lane(line, |_| true, false, front)
+}
+
+/// A line's first offer of all where it borrows.
+pub(in super::super) fn first_to_borrow<'a>(
+    line: &'a Line,
+    front: &dyn Fn(&Place, ClassId) -> Option<Turn>,
+) -> Option<&'a Lane> {
+    first_lane(line, |_| true, true, front)
 }

@@ -156,7 +156,7 @@ fn check_lines(engine: &Engine) {
         let (Standing::Parked(place) | Standing::Offers(place, _)) = &group.standing else {
             continue;
         };
-        assert_eq!(Some(*place), group.place());
+        assert_eq!(Some(*place), group.place(engine.lines[group.line].growth));
         assert!(placed.insert((group.line, *place)));
     }
     let lines = engine.lines.iter();

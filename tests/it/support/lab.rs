@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Namespace, Pod};
 use kube::{
     Api, Client, Config, ResourceExt as _,
@@ -432,4 +433,11 @@ pub fn bare_pod(name: &str, cpu: &str) -> Value {
         "spec": {"containers": [{"name": "app", "image": "pause",
             "resources": {"requests": {"cpu": cpu}}}]},
     })
+}
+
+/// Ages are whole seconds: waits until a pod made now is younger than this one.
+pub async fn older(pod: &Pod) -> Result<()> {
+    let created = pod.creation_timestamp().context("no creation time")?.0.as_second();
+    wait::until("the next second", wait::SOON, async || Ok(Timestamp::now().as_second() > created))
+        .await
 }
