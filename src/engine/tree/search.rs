@@ -141,20 +141,21 @@ impl Tree {
             first_lane(line, may, band == Band::Borrowing, seen.front)
                 .filter(|first| mask.has(first.class))
         };
+        let chosen = |lane: &Lane| Chosen { line: slot, class: lane.class, place: lane.first };
         let first = next(&masks[depth])?;
-        if let Some(refusal) = self.refuses(at, band, first.class, seen) {
-            self.close(at, band, first.class, refusal, seen, masks, depth);
-            // Where one does not fit, many do not: all are tried before the first is sought.
-            for lane in line.lanes.iter().filter(|lane| !lane.hopeless) {
-                if masks[depth].has(lane.class)
-                    && let Some(refusal) = self.refuses(at, band, lane.class, seen)
-                {
-                    self.close(at, band, lane.class, refusal, seen, masks, depth);
-                }
+        let Some(refusal) = self.refuses(at, band, first.class, seen) else {
+            return Some(chosen(first));
+        };
+        self.close(at, band, first.class, refusal, seen, masks, depth);
+        // Where one does not fit, many do not: all are tried before the first is sought.
+        for lane in line.lanes.iter().filter(|lane| !lane.hopeless) {
+            if masks[depth].has(lane.class)
+                && let Some(refusal) = self.refuses(at, band, lane.class, seen)
+            {
+                self.close(at, band, lane.class, refusal, seen, masks, depth);
             }
         }
-        let first = next(&masks[depth])?;
-        Some(Chosen { line: slot, class: first.class, place: first.first })
+        next(&masks[depth]).map(chosen)
     }
 
     /// Who does not let an offer in, or that no node has room for it.
