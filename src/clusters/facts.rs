@@ -120,6 +120,8 @@ pub struct QueueFacts {
     pub order: Order,
     /// Whether gangs that run grow before others begin.
     pub growth: Growth,
+    /// How long it takes until what the queues directly below used counts half as much.
+    pub half_life: Option<Millis>,
     /// Nothing may start.
     pub hold: bool,
     /// What runs is evicted.

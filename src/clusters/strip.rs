@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
+use kube::core::Duration;
 
 use crate::api::names;
 use crate::api::released::Released;
@@ -117,6 +118,7 @@ pub fn queue(queue: &DynamicObject) -> QueueFacts {
             v1alpha1::Growth::First => Growth::First,
             v1alpha1::Growth::Fair => Growth::Fair,
         },
+        half_life: spec.usage_half_life.map(millis),
         hold: spec.stop != Stop::None,
         drain: spec.stop == Stop::HoldAndDrain,
         max_pending: spec.max_pending.map(|most| u64::try_from(most.pods.max(1)).unwrap_or(1)),
@@ -151,10 +153,12 @@ fn preemption(written: &v1alpha1::Preemption) -> Preemption {
             v1alpha1::WithinQueue::Never => WithinQueue::Never,
             v1alpha1::WithinQueue::LowerPriority => WithinQueue::LowerPriority,
         },
-        min_runtime: written.min_runtime.map(|least| {
-            Millis::try_from(std::time::Duration::from(least).as_millis()).unwrap_or(Millis::MAX)
-        }),
+        min_runtime: written.min_runtime.map(millis),
     }
+}
+
+fn millis(written: Duration) -> Millis {
+    Millis::try_from(std::time::Duration::from(written).as_millis()).unwrap_or(Millis::MAX)
 }
 
 /// Amounts rounded down; or the resource whose amount is no quantity or negative.

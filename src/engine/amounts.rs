@@ -188,6 +188,11 @@ impl Amounts {
         self.0.iter_mut().for_each(|amount| *amount = (*amount).max(0));
     }
 
+    /// Each of them half, rounded down.
+    pub(super) fn halve(&mut self) {
+        self.0.iter_mut().for_each(|amount| *amount >>= 1);
+    }
+
     pub(super) fn is_zero(&self) -> bool {
         self.0.iter().all(|&amount| amount == 0)
     }

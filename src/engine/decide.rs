@@ -159,6 +159,7 @@ impl Engine {
             lines: &self.lines,
             classes: &self.classes,
             free: &free,
+            capacity: &self.fleet.capacity,
             fitting: &mut fitting,
             front: &front,
             placed: &placed,

@@ -94,6 +94,9 @@ pub struct QueueConfig {
     pub order: Order,
     /// Whether gangs of its own that run grow before others begin.
     pub growth: Growth,
+    /// Above what is guaranteed, turns of those directly below go by what they used before
+    /// too, half as much after each half-life; absent: by what they use alone.
+    pub half_life: Option<Millis>,
     /// Nothing may start.
     pub hold: bool,
     /// What runs is evicted, here and below.

@@ -106,8 +106,28 @@
 //! is the group of its first offer, whether that fits or not and in whatever band; the head of a
 //! queue is that of the child which would go first if every offer fitted.
 //!
+//! Below a queue with a half-life the choice goes, in the last two bands, to the child with the
+//! lowest sum of its share and its **past share** (see below).
+//!
 //! Its pods are charged at once, in turn, and the next choice is made, until none is left or
 //! as many pods were decided as asked for. A gang is never cut by that.
+//!
+//! # What was used before
+//!
+//! Below a queue with a half-life each child has a **history**, an amount of each resource. For a
+//! half-life H a period of H milliseconds begins at each multiple of H, and each time has a
+//! **weight**: 2^40 where a period begins, twice that where it ends. In the middle between two
+//! times it is the root of the product of theirs, rounded down; after eight such steps it grows
+//! evenly from one time to the next, rounded down. While so much is used from one time to another
+//! of the same period, that is added to the history, times the difference of the weights. Where
+//! a period ends the history is halved, rounded down. What is less than nothing counts as nothing,
+//! what is more than 2^85 as 2^85, and a resource counts from when a node has it or a queue
+//! speaks of it.
+//!
+//! The **past share** is the largest part, over all resources, that the history, divided by
+//! the weight at the time of the decision, is of the capacity; divided by the child's weight, each
+//! rounded down, in steps of 2^-60. A history begins with nothing when its queue is given another
+//! half-life, and when the child comes below another queue.
 //!
 //! # What is taken back
 //!
@@ -204,12 +224,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::event::{GroupConfig, NodeConfig, PodConfig, QueueConfig};
-use super::model::{ClusterId, GroupId, Millis, NodeId, PodId, QueueId, Vector};
+use super::model::{ClusterId, GroupId, Millis, NodeId, PodId, QueueId, ResourceId, Vector};
 use super::{Cause, Decided, Decision, Eviction};
 
 mod books;
 mod claims;
 mod entitled;
+mod history;
 mod offers;
 mod planned;
 mod reserved;
@@ -221,6 +242,7 @@ mod water;
 mod tests;
 
 use claims::Claim;
+use history::Used;
 use offers::Offer;
 use reserved::Reach;
 use round::{Band, Round};
@@ -250,6 +272,12 @@ pub(super) struct Reference {
     pub(super) spared: BTreeMap<PodId, Millis>,
     /// Groups that have a reservation and how far it reaches, in the order in which they were made.
     pub(super) reserved: Vec<(GroupId, Reach)>,
+    /// While any queue has a half-life.
+    used: Vec<Used>,
+    /// When a history began, if not with the first that was used.
+    begun: BTreeMap<Spot, Millis>,
+    /// Resources that a node has had or a queue has spoken of.
+    known: BTreeSet<ResourceId>,
     decided: u64,
 }
 
@@ -308,10 +336,11 @@ impl Reference {
     /// Decides until nothing more may start or at least `budget` pods do.
     pub(super) fn decide(&mut self, budget: usize) -> Decided {
         let entitled = self.entitled();
+        let past = self.past_shares(&self.books());
         let mut decided = Decided::default();
         self.keep_claims(&mut decided.started);
         while decided.started.len() + decided.evicted.len() < budget {
-            let round = Round::new(self, &entitled);
+            let round = Round::new(self, &entitled, &past);
             let plan = |offer: &Offer| round.plan(offer).unwrap_or_default();
             if let Some(offer) =
                 round.reserved_that_fits().or_else(|| round.choose(&Band::OF_RIGHT))

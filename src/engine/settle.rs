@@ -105,10 +105,12 @@ impl Engine {
             line.growth = config.map_or(Growth::default(), |config| config.growth);
         }
         self.stray = self.load.clone();
+        let histories = std::mem::take(&mut self.tree.histories);
         self.tree = Tree::build(&self.axes, &self.queues, &mut self.lines, &self.line_of);
         for (_, line) in self.lines.iter().filter(|(_, line)| line.node != NONE) {
             self.stray.sub_all(&line.load);
         }
+        self.tree.resume(histories);
         self.rehearsal.clear();
         self.judge_all_backlogs();
         let all: Vec<u32> = self.groups.iter().map(|(slot, _)| slot).collect();

@@ -9,7 +9,7 @@ use super::claim::Claim;
 use super::event::{Event, PodConfig};
 use super::fleet::Node;
 use super::group::{Pod, ReleaseState};
-use super::model::{GroupId, Millis, NodeId, PodId, PodState, QueueId, ResourceId};
+use super::model::{GroupId, Millis, NodeId, PodId, PodState, QueueId, ResourceId, Vector};
 use super::plan::node_at;
 use super::reserve::Reservation;
 use super::shapes::{Kind, Parts};
@@ -32,6 +32,8 @@ pub struct Past {
     claims_made_now: u32,
     /// In the order in which they were made.
     reserved: Vec<Reservation>,
+    /// What queues used, and their own lines, by weight: see `history`.
+    used: Vec<(QueueId, bool, Vector)>,
 }
 
 /// What became of a pod by what was decided.
@@ -110,6 +112,7 @@ impl Engine {
             claims_at: self.claims.at,
             claims_made_now: self.claims.made_now,
             reserved: self.reserved.clone(),
+            used: self.histories(),
         }
     }
 
@@ -159,6 +162,7 @@ impl Engine {
         self.claims.at = past.claims_at;
         self.claims.made_now = past.claims_made_now;
         self.reserved = past.reserved;
+        self.recall_histories(past.used);
     }
 
     fn recall_pod(&mut self, mark: &Mark) {

@@ -9,6 +9,7 @@ use super::*;
 
 mod absurd;
 mod fairness;
+mod history;
 mod oracle;
 mod placements;
 mod preemption;

@@ -8,6 +8,7 @@
 mod bands;
 mod build;
 mod hold;
+mod past;
 mod reserved;
 mod search;
 mod split;
@@ -19,15 +20,17 @@ use super::entitle::Claim;
 use super::event::QueueConfig;
 use super::line::Head;
 use super::mask::Mask;
-use super::model::QueueId;
+use super::model::{Millis, QueueId};
 use super::reason::Reason;
 use super::shapes::{ClassId, Classes};
 use super::share::{self, Share};
 use super::slab::NONE;
 
+use past::Later;
 use split::{Division, Part};
 
 pub(super) use bands::{BANDS, BANDS_OF_RIGHT, Band};
+pub(super) use past::Histories;
 pub(super) use reserved::Reserved;
 pub(super) use search::{Chosen, Seen, first_of_all, first_to_borrow};
 
@@ -49,6 +52,7 @@ pub(super) struct Tree {
     exhausted: [bool; BANDS.len()],
     /// What there is for all queues.
     whole: Amounts,
+    pub(super) histories: Histories,
     /// Masks of the nodes that a search is in.
     scratch: Vec<Mask>,
     /// Classes that come or go.
@@ -86,6 +90,10 @@ pub(super) struct Node {
     /// Children with offers, in the order of their turns.
     turns: BTreeSet<(Key, u32)>,
     key: Option<Key>,
+    /// How long it takes until what its children used counts half as much.
+    half_life: Option<Millis>,
+    /// There where that counts.
+    later: Option<Box<Later>>,
     /// Classes that have offers here or below.
     have: Mask,
     /// By class: children that have it.
@@ -115,6 +123,7 @@ impl Default for Tree {
             reserved: Vec::new(),
             exhausted: Default::default(),
             whole: Amounts::default(),
+            histories: Histories::default(),
             scratch: Vec::new(),
             changed: Mask::default(),
         }
@@ -177,6 +186,7 @@ impl Tree {
     /// Takes in that `need` was charged below `node`.
     pub(super) fn charge(&mut self, node: u32, need: &Need) {
         self.climb(node, |node| node.usage.add(need));
+        self.remember(node);
     }
 
     /// Takes in that `need` was given back below `node`: all that was closed on the way to
@@ -188,6 +198,7 @@ impl Tree {
         });
         self.exhausted = Default::default();
         self.open_reserved();
+        self.remember(node);
     }
 
     /// Takes in that so much more waits below `node`, or less.
@@ -234,6 +245,7 @@ impl Tree {
             at = node.parent;
         }
         self.hold_again(node);
+        self.remember(node);
     }
 
     /// Whether anything is offered.
@@ -349,6 +361,10 @@ impl Tree {
                 before.map(|before| above.turns.remove(&(before, at)));
                 key.map(|key| above.turns.insert((key, at)));
             }
+            if above.half_life.is_some() {
+                self.rank_by_past(at, key, capacity);
+            }
+            let above = self.node(parent);
             head = above.turns.first().map(|&((_, head, _), _)| head);
             at = parent;
         }

@@ -95,10 +95,12 @@ impl Engine {
         match event {
             Event::QueueChanged(id, config) => {
                 self.todo.axes |= self.axes.learn(tree::resources(&config));
+                self.end_histories(id, Some(&config));
                 self.queues.insert(id, config);
                 self.todo.tree = true;
             }
             Event::QueueRemoved(id) => {
+                self.end_histories(id, None);
                 self.queues.remove(&id);
                 self.todo.tree = true;
             }
@@ -144,7 +146,12 @@ impl Engine {
 
     /// Time never goes back, and ends where there is still a later time to look again at.
     fn go_on(&mut self, now: Millis) {
-        self.now = self.now.max(now.min(LATEST));
+        let now = now.min(LATEST);
+        if now > self.now {
+            self.use_until_now();
+            self.now = now;
+            self.tree.histories.now = now;
+        }
     }
 
     /// Has those looked at again whose time has come.

@@ -222,6 +222,10 @@ async fn amounts_beyond_int64_are_large_never_zero_and_never_negative() -> Resul
 #[case::weight_zero(json!({"weight": 0}), "weight")]
 #[case::unknown_field(json!({"wieght": 2}), "wieght")]
 #[case::unknown_order(json!({"order": "Fifo"}), "order")]
+#[case::unknown_growth(json!({"growth": "Never"}), "growth")]
+#[case::no_half_life(json!({"usageHalfLife": "0s"}), "at least a minute")]
+#[case::half_life_too_long(json!({"usageHalfLife": "8761h"}), "at most a year")]
+#[case::half_life_without_a_unit(json!({"usageHalfLife": "7"}), "usageHalfLife")]
 #[case::unknown_parent(json!({"parent": "nobody"}), "nobody")]
 #[tokio::test]
 async fn a_queue_that_makes_no_sense_is_refused_with_its_reason(

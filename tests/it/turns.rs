@@ -5,7 +5,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::support::{
-    lab::{Lab, bare_pod, older},
+    lab::{Lab, bare_pod, is_gated, older},
     record::Record,
 };
 
@@ -47,4 +47,31 @@ async fn more_of_a_gang_that_runs_goes_before_what_has_not_begun_unless_growth_i
     let released = record.released();
     ensure!(released[3..] == turns, "{released:?}");
     lab.one_patch_each().await
+}
+
+#[rstest]
+#[case::without_a_half_life(None)]
+#[case::with_a_half_life(Some("1h"))]
+#[tokio::test]
+async fn who_used_less_before_goes_first_where_the_queue_above_has_a_half_life(
+    #[case] half_life: Option<&str>,
+) -> Result<()> {
+    let name = if half_life.is_some() { "past" } else { "present" };
+    let above = json!({"limit": {"cpu": "1"}, "usageHalfLife": half_life});
+    Lab::shared_client().await?.queue(name, above).await?;
+    let old = Lab::new(&format!("{name}-old"), json!({"parent": name})).await?;
+    let new = Lab::new(&format!("{name}-new"), json!({"parent": name})).await?;
+    old.pod("ran", "1").await?;
+    old.released(&["ran"]).await?;
+    older(&old.pod("waits", "1").await?).await?;
+    new.pod("waits", "1").await?;
+    for lab in [&old, &new] {
+        lab.why_says("pod/waits", "limit of queue").await?;
+    }
+    old.delete_pod("ran").await?;
+    let [goes, stays] = if half_life.is_some() { [&new, &old] } else { [&old, &new] };
+    goes.released_at_least("waits").await?;
+    stays.why_says("pod/waits", "limit of queue").await?;
+    ensure!(is_gated(&stays.pod_api().get("waits").await?), "there is room for one");
+    goes.no_patch_twice()
 }

@@ -35,6 +35,11 @@ fn min_runtime_is_at_most_a_year() -> Rule {
     Rule::new("duration(self) <= duration('8760h')").message("must be at most a year, 8760h")
 }
 
+fn half_life_is_a_minute_to_a_year() -> Rule {
+    Rule::new("duration(self) >= duration('1m') && duration(self) <= duration('8760h')")
+        .message("must be at least a minute, 1m, and at most a year, 8760h")
+}
+
 /// For each resource in both maps; amounts that are malformed have a rule of their own.
 fn guaranteed_within_limit() -> Rule {
     let (own, most) = ("self.guaranteed[r]", "self.limit[r]");
@@ -125,6 +130,13 @@ pub struct QueueSpec {
     /// Where more pods of gangs that run here stand among what waits in this queue itself.
     #[serde(default)]
     pub growth: Growth,
+    /// Above what is guaranteed, turns of the queues directly below, and of this queue's own work
+    /// beside them, go also by what each used before: half as much of it counts after each such
+    /// time, a duration such as `168h`. Absent: by what each uses now alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), regex(pattern = DURATION))]
+    #[x_kube(validation = half_life_is_a_minute_to_a_year())]
+    pub usage_half_life: Option<Duration>,
     /// Whether waiting work may start.
     #[serde(default)]
     pub stop: Stop,

@@ -43,6 +43,7 @@ impl Queues {
             limit: resources.vector(&facts.limit, out),
             order: facts.order,
             growth: facts.growth,
+            half_life: facts.half_life,
             hold: facts.hold,
             drain: facts.drain,
             malformed: facts.malformed.is_some(),

@@ -324,7 +324,7 @@ impl Reference {
 
     /// Whether its need would fit if no claim were charged.
     fn is_there(&self, claim: &Offer) -> bool {
-        Round::new(&self.without_claims(), &super::Amounts::new()).fits(claim)
+        Round::new(&self.without_claims(), &super::Amounts::new(), &BTreeMap::new()).fits(claim)
     }
 
     /// As if nobody claimed anything.

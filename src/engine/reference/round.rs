@@ -26,6 +26,7 @@ impl Band {
 pub(super) struct Round<'a> {
     pub(super) of: &'a Reference,
     pub(super) entitled: &'a Amounts,
+    past: &'a BTreeMap<Spot, u64>,
     pub(super) books: Books,
     pub(super) lines: BTreeMap<QueueId, Vec<Offer>>,
     /// Offers that have a reservation, and how far that reaches.
@@ -33,10 +34,14 @@ pub(super) struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    pub(super) fn new(of: &'a Reference, entitled: &'a Amounts) -> Self {
+    pub(super) fn new(
+        of: &'a Reference,
+        entitled: &'a Amounts,
+        past: &'a BTreeMap<Spot, u64>,
+    ) -> Self {
         let lines = of.lines();
         let reserved = of.reserved_offers(&lines);
-        Self { of, entitled, books: of.books(), lines, reserved }
+        Self { of, entitled, past, books: of.books(), lines, reserved }
     }
 
     /// What starts next, by one of these rights.
@@ -46,7 +51,7 @@ impl<'a> Round<'a> {
             let in_band: Vec<&Offer> = offers
                 .filter(|offer| self.fits_in(band, offer) && self.is_in(band, offer))
                 .collect();
-            self.pick(None, &in_band).cloned()
+            self.pick(None, band, &in_band).cloned()
         })
     }
 
@@ -61,13 +66,28 @@ impl<'a> Round<'a> {
     }
 
     /// Goes down from a queue to the first offer of the child whose turn it is.
-    fn pick<'b>(&self, above: Option<QueueId>, offers: &[&'b Offer]) -> Option<&'b Offer> {
+    fn pick<'b>(
+        &self,
+        above: Option<QueueId>,
+        band: Band,
+        offers: &[&'b Offer],
+    ) -> Option<&'b Offer> {
         let mut children = self.of.children(above);
         children.retain(|&child| offers.iter().any(|offer| self.path(offer).contains(&child)));
-        let next = children.into_iter().min_by_key(|&child| self.precedence(child))?;
+        let next = children.into_iter().min_by_key(|&child| {
+            let (share, head, spot) = self.precedence(child);
+            (share.saturating_add(self.past_share(band, child)), head, spot)
+        })?;
         match next {
             Spot::Line(queue) => offers.iter().find(|offer| offer.queue == queue).copied(),
-            Spot::Queue(queue) => self.pick(Some(queue), offers),
+            Spot::Queue(queue) => self.pick(Some(queue), band, offers),
+        }
+    }
+
+    fn past_share(&self, band: Band, spot: Spot) -> u64 {
+        match band {
+            Band::Completing | Band::Guaranteed => 0,
+            Band::Entitled | Band::Borrowing => self.past.get(&spot).copied().unwrap_or(0),
         }
     }
 

@@ -10,12 +10,21 @@ use super::{Group, Pod, Reference, Release};
 impl Reference {
     /// Keeps one event that happened at `now`.
     pub(in super::super) fn apply(&mut self, now: Millis, event: Event) {
-        self.now = self.now.max(now);
+        self.pass(now);
         self.give_up_told(&event);
         match event {
-            Event::QueueChanged(id, config) => drop(self.queues.insert(id, config)),
-            Event::QueueRemoved(id) => drop(self.queues.remove(&id)),
+            Event::QueueChanged(id, config) => {
+                let own = config.guaranteed.iter().chain(config.lendable.iter());
+                self.known.extend(own.chain(config.limit.iter()).map(|(resource, _)| resource));
+                self.begin_histories(id, Some(&config));
+                self.queues.insert(id, config);
+            }
+            Event::QueueRemoved(id) => {
+                self.begin_histories(id, None);
+                self.queues.remove(&id);
+            }
             Event::NodeChanged(id, config) => {
+                self.known.extend(config.allocatable.iter().map(|(resource, _)| resource));
                 self.nodes.insert(id, config);
                 self.gone.remove(&id);
             }
@@ -44,7 +53,7 @@ impl Reference {
 
     /// Moves time on; true when something may start.
     pub(in super::super) fn tick(&mut self, now: Millis) -> bool {
-        self.now = self.now.max(now);
+        self.pass(now);
         let mut later = self.clone();
         later.decide(1) != Decided::default() || later.claims.len() != self.claims.len()
     }

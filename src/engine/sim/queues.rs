@@ -68,6 +68,8 @@ pub(super) struct Shape {
     keeps: bool,
     /// Whether nodes are looked for.
     plans: bool,
+    /// Whether what was used before counts anywhere.
+    remembers: bool,
 }
 
 impl Shape {
@@ -92,6 +94,7 @@ impl Shape {
             takes_back: random.one_in(2),
             keeps: random.one_in(3),
             plans: random.one_in(2),
+            remembers: random.one_in(3),
         };
         let costs = random.within(1, size.costs);
         shape.costs = (0..costs).map(|_| shape.new_cost(random)).collect();
@@ -169,6 +172,7 @@ impl Shape {
             lendable: self.listed(random, if self.keeps { 2 } else { 0 }, self.most[1]),
             limit: self.listed(random, limited, 12),
             order: if random.one_in(3) { Order::Strict } else { Order::BestEffort },
+            half_life: self.remembers(random),
             growth: if random.one_in(4) { Growth::Fair } else { Growth::First },
             hold,
             drain: hold && random.one_in(2),
@@ -178,6 +182,13 @@ impl Shape {
             preemption: self.preemption(random),
             placement: random.weighted(PLACEMENTS).filter(|_| self.plans).unwrap_or_default(),
         }
+    }
+
+    fn remembers(&self, random: &mut Random) -> Option<Millis> {
+        if !self.remembers || random.one_in(3) {
+            return None;
+        }
+        random.pick(&[777, 60_000, 3_600_000])
     }
 
     fn preemption(&self, random: &mut Random) -> Preemption {

@@ -94,6 +94,7 @@ fn simpler_queues(config: &QueueConfig) -> Vec<QueueConfig> {
             with(|queue| queue.weight = 1),
             with(|queue| queue.order = Order::BestEffort),
             with(|queue| queue.growth = Growth::First),
+            with(|queue| queue.half_life = None),
             with(|queue| queue.drain = false),
             with(|queue| (queue.hold, queue.drain, queue.malformed) = (false, false, false)),
             with(|queue| queue.max_pending = None),

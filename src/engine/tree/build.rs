@@ -55,6 +55,8 @@ impl Tree {
 
     fn add(&mut self, parent: u32, queue: QueueId, config: &QueueConfig, axes: &Axes) -> u32 {
         let mut node = Node { queue, line: NONE, parent, weight: config.weight, ..Node::default() };
+        node.half_life = config.half_life;
+        node.later = config.half_life.map(|_| Box::default());
         for (resource, most) in limits(config) {
             axes.of(resource).into_iter().for_each(|axis| node.limit.lower(axis, most));
         }

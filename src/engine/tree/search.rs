@@ -23,6 +23,7 @@ pub(in super::super) struct Seen<'a> {
     pub(in super::super) lines: &'a Slab<Line>,
     pub(in super::super) classes: &'a Classes,
     pub(in super::super) free: &'a Amounts,
+    pub(in super::super) capacity: &'a Amounts,
     /// Classes that may fit what is free.
     pub(in super::super) fitting: &'a mut Mask,
     /// First pod of an offer, to tell offers of one group apart.
@@ -104,7 +105,11 @@ impl Tree {
         if band == Band::Entitled {
             self.divide(at);
         }
-        let turns = std::mem::take(&mut self.node_mut(at).turns);
+        let by_past = band.goes_by_past();
+        if by_past {
+            self.sort_by_past(at, seen.capacity);
+        }
+        let turns = std::mem::take(self.node_mut(at).turns_of(by_past));
         let mut next = turns.iter();
         let found = loop {
             let Some(&(_, child)) = next.next().filter(|_| !masks[depth].is_empty()) else {
@@ -116,7 +121,7 @@ impl Tree {
             }
         };
         let node = self.node_mut(at);
-        node.turns = turns;
+        *node.turns_of(by_past) = turns;
         if found.is_none() {
             // Nobody below takes what is left: not looked at again until something comes back.
             node.closed[band as usize].add(&masks[depth]);
