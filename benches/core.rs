@@ -17,6 +17,19 @@ use crate::fleet::{Fleet, Load};
 
 /// Waiting pods; a tenth of them are nodes, a hundredth queues.
 const SIZES: [u64; 3] = [10_000, 100_000, 1_000_000];
+/// Pods and nodes, to see how cost grows.
+const GROWTH: [(u64, u64); 8] = [
+    (10_000, 1_000),
+    (100_000, 1_000),
+    (100_000, 10_000),
+    (1_000_000, 1_000),
+    (1_000_000, 100_000),
+    (1_000_000, 300_000),
+    (5_000_000, 100_000),
+    (5_000_000, 300_000),
+];
+/// Pods beside hostile input.
+const HOSTILE: u64 = 100_000;
 /// How often each size is measured.
 const REPEATS: usize = 3;
 /// Pods that end one after another.
@@ -56,7 +69,8 @@ impl Log for Kept {
 /// A recorded cold pass is done again, and so is the log of a real run.
 fn replay(report: &mut Report, pods: u64) -> Result<()> {
     let entries = Arc::new(Mutex::new(Vec::new()));
-    let mut fleet = Fleet::new(pods, Load::Pods, Some(Box::new(Kept(Arc::clone(&entries)))));
+    let mut fleet =
+        Fleet::new(pods, pods / 10, Load::Pods, Some(Box::new(Kept(Arc::clone(&entries)))));
     fleet.tell();
     cold(&mut fleet);
     drop(fleet);
@@ -96,27 +110,67 @@ fn restore(report: &mut Report, k: &str, fleet: Fleet) -> Result<()> {
 }
 
 fn several(pods: u64, load: Load) -> Result<Report> {
-    let one = |_| -> Result<Report> {
-        let name = load.to_string();
-        let done = Command::new(std::env::current_exe()?)
-            .args(["core", "--json", "--size", &pods.to_string(), "--load", &name])
-            .stderr(Stdio::inherit())
-            .output()?;
-        ensure!(done.status.success(), "{pods} pods: ended with {}", done.status);
-        serde_json::from_slice(&done.stdout).context("not a report")
-    };
+    let one = |_| -> Result<Report> { apart(pods, pods / 10, load) };
     Ok(Report::spread((0..REPEATS).map(one).collect::<Result<_>>()?))
 }
 
-/// One size in this process.
-pub fn one(pods: u64, load: Load) -> Result<Report> {
+/// One size in a process of its own.
+fn apart(pods: u64, nodes: u64, load: Load) -> Result<Report> {
+    let done = Command::new(std::env::current_exe()?)
+        .args(["core", "--json", "--size", &pods.to_string()])
+        .args(["--nodes", &nodes.to_string(), "--load", &load.to_string()])
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(done.status.success(), "{pods} pods, {load}: ended with {}", done.status);
+    serde_json::from_slice(&done.stdout).context("not a report")
+}
+
+/// How cost grows with pods and nodes, what hostile input costs beside the usual, and how long
+/// one round takes by its budget. Ratios are of medians; the rest is measured once.
+pub fn growth() -> Result<Report> {
     let mut report = Report::default();
-    let k = match load {
-        Load::Pods => format!("{}k", pods / 1_000),
-        Load::Gangs => format!("{}k_in_gangs", pods / 1_000),
-        Load::Odd => format!("{}k_a_tenth_odd", pods / 1_000),
-    };
-    let mut fleet = Fleet::new(pods, load, None);
+    for (pods, nodes) in GROWTH {
+        report.merge(apart(pods, nodes, Load::Pods)?);
+    }
+    let usual = several(HOSTILE, Load::Pods)?;
+    for load in Load::HOSTILE {
+        let hostile = several(HOSTILE, load)?;
+        let names = [Load::Pods, load].map(|load| name(HOSTILE, HOSTILE / 10, load));
+        for figure in ["told", "cold", "end_p50", "memory"] {
+            let [before, after] = [(&usual, 0), (&hostile, 1)]
+                .map(|(of, at): (&Report, usize)| of.value(&format!("{figure}_{}", names[at])));
+            let ratio = after? / before?;
+            report.add_with_goal(format!("{load}_{figure}_ratio"), ratio, "x", "at most 5");
+        }
+        report.merge(hostile);
+    }
+    for budget in [1, 50, 500, 2_000, usize::MAX] {
+        let mut fleet = Fleet::new(HOSTILE, HOSTILE / 10, Load::Pods, None);
+        fleet.tell();
+        fleet.budget = budget;
+        let (.., longest) = cold(&mut fleet);
+        let steps = if budget == usize::MAX { "all".to_owned() } else { budget.to_string() };
+        report.add(format!("longest_round_of_{steps}"), nanos(longest) / 1e6, "ms");
+    }
+    Ok(report)
+}
+
+fn name(pods: u64, nodes: u64, load: Load) -> String {
+    let k = format!("{}k", pods / 1_000);
+    match load {
+        Load::Pods if nodes != pods / 10 => format!("{k}_on_{}k_nodes", nodes / 1_000),
+        Load::Pods => k,
+        Load::Gangs => format!("{k}_in_gangs"),
+        Load::Odd => format!("{k}_a_tenth_odd"),
+        load => format!("{k}_{load}"),
+    }
+}
+
+/// One size in this process.
+pub fn one(pods: u64, nodes: u64, load: Load) -> Result<Report> {
+    let mut report = Report::default();
+    let k = name(pods, nodes, load);
+    let mut fleet = Fleet::new(pods, nodes, load, None);
     let (empty, _) = memory("self")?;
     let told = timed(|| fleet.tell());
     let (loaded, _) = memory("self")?;
@@ -132,6 +186,8 @@ pub fn one(pods: u64, load: Load) -> Result<Report> {
     );
     let decided = decisions as f64;
     report.add_with_goal(format!("cold_{k}"), nanos(cold) / decided, "ns/decision", "at most 2000");
+    // Where few may start, a decision bears what it costs to refuse the rest.
+    report.add(format!("cold_all_{k}"), nanos(cold) / 1e6, "ms");
     report.add(format!("longest_round_{k}"), nanos(longest) / 1e6, "ms");
     let mut ends = ends(&mut fleet);
     for (name, part, goal) in
@@ -140,6 +196,7 @@ pub fn one(pods: u64, load: Load) -> Result<Report> {
         let took = nanos(ends.per_mille(part)) / 1e3;
         report.add_with_goal(format!("end_{name}_{k}"), took, "us", goal);
     }
+    report.add(format!("end_longest_{k}"), nanos(ends.per_mille(1_000)) / 1e3, "us");
     restore(&mut report, &k, fleet)?;
     Ok(report)
 }

@@ -16,6 +16,8 @@ const SHAPES: u64 = 500;
 const CLUSTERS: u64 = 100;
 /// Pods of a gang, where there are gangs.
 const GANG: u64 = 8;
+/// Queues one below the other, where that is so.
+const DEPTH: u64 = 64;
 /// Decisions of one round, as in the control loop.
 const ROUND: usize = 2_000;
 
@@ -31,14 +33,28 @@ pub enum Load {
     Gangs,
     /// A tenth of the pods are in one queue and each costs something else.
     Odd,
+    /// A tenth of the pods are in one queue, in gangs of eight that are beyond its limit.
+    Impossible,
+    /// Ten thousand queues side by side.
+    Wide,
+    /// Queues in chains of 64.
+    Deep,
+    /// Weights of zero and the largest there is.
+    Weights,
+}
+
+impl Load {
+    /// What a user or an administrator may do to everybody else.
+    pub const HOSTILE: [Self; 5] =
+        [Self::Odd, Self::Impossible, Self::Wide, Self::Deep, Self::Weights];
 }
 
 impl FromStr for Load {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let all = [Self::Pods, Self::Gangs, Self::Odd];
-        let named = all.into_iter().find(|load| load.to_string() == name);
+        let mut all = [Self::Pods, Self::Gangs].into_iter().chain(Self::HOSTILE);
+        let named = all.find(|load| load.to_string() == name);
         named.ok_or_else(|| format!("no load is called {name}"))
     }
 }
@@ -56,19 +72,21 @@ pub struct Fleet {
     pods: u64,
     queues: u64,
     load: Load,
+    /// Decisions of one round.
+    pub budget: usize,
     running: VecDeque<PodId>,
 }
 
 impl Fleet {
     /// Queues and nodes, and nothing that waits.
-    pub fn new(pods: u64, load: Load, log: Option<Box<dyn Log>>) -> Self {
-        let queues = (pods / 100).max(10);
+    pub fn new(pods: u64, nodes: u64, load: Load, log: Option<Box<dyn Log>>) -> Self {
+        let queues = if load == Load::Wide { 10_000 } else { (pods / 100).clamp(10, 10_000) };
         let (engine, running) = (Logged::new(log), VecDeque::new());
-        let mut fleet = Self { engine, now: 0, pods, queues, load, running };
+        let mut fleet = Self { engine, now: 0, pods, queues, load, budget: ROUND, running };
         for number in 0..fleet.above() + queues {
             fleet.queue(number);
         }
-        for number in 0..(pods / 10).max(1) {
+        for number in 0..nodes {
             fleet.node(number);
         }
         for cluster in 0..CLUSTERS {
@@ -84,7 +102,26 @@ impl Fleet {
 
     /// Queues above those with work.
     fn above(&self) -> u64 {
-        (self.queues / 100).max(1)
+        match self.load {
+            Load::Wide | Load::Deep => 0,
+            _ => (self.queues / 100).max(1),
+        }
+    }
+
+    fn parent(&self, number: u64) -> Option<u64> {
+        match self.load {
+            Load::Wide => None,
+            Load::Deep => (!number.is_multiple_of(DEPTH)).then(|| number - 1),
+            _ => (number >= self.above()).then(|| number % self.above()),
+        }
+    }
+
+    fn weight(&self, number: u64) -> u32 {
+        match self.load {
+            Load::Weights if number.is_multiple_of(2) => 0,
+            Load::Weights => u32::MAX,
+            _ => 1 + u32::try_from(number % 7).unwrap_or(0),
+        }
     }
 
     fn queue(&mut self, number: u64) {
@@ -92,17 +129,26 @@ impl Fleet {
         let cores = |cores: i128| [(ResourceId::CPU, cores * 1000)].into_iter().collect();
         let below = number >= self.above();
         let config = QueueConfig {
-            parent: below.then(|| id(number % self.above())),
-            weight: 1 + u32::try_from(number % 7).unwrap_or(0),
+            parent: self.parent(number).map(id),
+            weight: self.weight(number),
             guaranteed: if below && number.is_multiple_of(3) {
                 cores(10)
             } else {
                 Vector::default()
             },
-            limit: if below && number.is_multiple_of(4) { cores(500) } else { Vector::default() },
+            limit: if below && self.is_limited(number) { cores(500) } else { Vector::default() },
             ..QueueConfig::default()
         };
         self.apply(Event::QueueChanged(id(number), config));
+    }
+
+    fn is_limited(&self, number: u64) -> bool {
+        match self.load {
+            // All above would be limited too, and next to nothing would start.
+            Load::Deep => false,
+            Load::Impossible if number == self.above() => true,
+            _ => number.is_multiple_of(4),
+        }
     }
 
     fn node(&mut self, number: u64) {
@@ -127,10 +173,10 @@ impl Fleet {
 
     /// Everything that waits.
     pub fn tell(&mut self) {
-        let size = if self.load == Load::Gangs { GANG } else { 1 };
         for number in 0..self.pods {
-            let group = number / size;
-            if number.is_multiple_of(size) {
+            let size = self.size(number);
+            let group = number - number % size;
+            if group == number {
                 self.group(group, size);
             }
             let config = PodConfig {
@@ -147,12 +193,23 @@ impl Fleet {
         self.engine.settle();
     }
 
+    /// Pods of the group that a pod is of.
+    fn size(&self, number: u64) -> u64 {
+        let in_gangs = self.load == Load::Gangs || self.is_impossible(number);
+        if in_gangs { GANG } else { 1 }
+    }
+
     fn is_odd(&self, number: u64) -> bool {
         self.load == Load::Odd && number.is_multiple_of(10)
     }
 
+    fn is_impossible(&self, number: u64) -> bool {
+        self.load == Load::Impossible && number < self.pods / 10 / GANG * GANG
+    }
+
     fn group(&mut self, number: u64, size: u64) {
-        let queue = if self.is_odd(number) { 0 } else { mix(number + 77) % self.queues };
+        let is_one = self.is_odd(number) || self.is_impossible(number);
+        let queue = if is_one { 0 } else { mix(number + 77) % self.queues };
         let queue = QueueId(u32::try_from(self.above() + queue).unwrap_or(0));
         let need = u32::try_from(size).unwrap_or(1);
         let config = GroupConfig {
@@ -171,8 +228,9 @@ impl Fleet {
         let shape = mix(mix(group * 7 + 3) % SHAPES);
         let of = |shift: u32, modulus: u64| i128::from((shape >> shift) % modulus);
         let odd = if self.is_odd(number) { i128::from(number) } else { 0 };
+        let large = if self.is_impossible(number) { 64_000 + i128::from(group % 997) } else { 0 };
         let amounts = [
-            (ResourceId::CPU, 1000 + of(0, 64) * 250 + odd % 997),
+            (ResourceId::CPU, 1000 + of(0, 64) * 250 + odd % 997 + large),
             (ResourceId::MEMORY, GIB * (1 + of(8, 40)) + odd),
             (ResourceId::PODS, 1),
         ];
@@ -186,7 +244,7 @@ impl Fleet {
         if !self.engine.tick(self.now) {
             return None;
         }
-        let started = self.engine.decide(ROUND).started;
+        let started = self.engine.decide(self.budget).started;
         self.running.extend(started.iter().map(|decision| decision.pod));
         Some(started.len())
     }

@@ -66,9 +66,15 @@ struct Args {
     /// Pods of one measurement; by default so many that it takes the time it is said to take.
     #[arg(long)]
     pods: Option<usize>,
+    /// How the cost of the core grows with pods and nodes, and what hostile input costs.
+    #[arg(long)]
+    growth: bool,
     /// Measure the core at this size in this process: memory is read from a fresh one.
     #[arg(long, hide = true)]
     size: Option<u64>,
+    /// Nodes, for the core at one size; a tenth of its pods by default.
+    #[arg(long, hide = true)]
+    nodes: Option<u64>,
     /// What waits, for the core at one size.
     #[arg(long, hide = true)]
     load: Option<fleet::Load>,
@@ -97,8 +103,13 @@ fn measure(args: &Args) -> Result<Report> {
             Some(pods) => engine::one_size(pods),
         },
         Name::Core => match args.size {
+            None if args.growth => core::growth(),
             None => core::all(args.pods),
-            Some(pods) => core::one(pods, args.load.unwrap_or(fleet::Load::Pods)),
+            Some(pods) => core::one(
+                pods,
+                args.nodes.unwrap_or(pods / 10),
+                args.load.unwrap_or(fleet::Load::Pods),
+            ),
         },
         Name::Virtual => timeless::measure(),
         Name::Peers => peers::measure(),

@@ -24,7 +24,7 @@ const PODS: u64 = 10_000;
 const ENDS: usize = 1_000;
 
 fn main() -> ExitCode {
-    let mut fleet = Fleet::new(PODS, Load::Pods, None);
+    let mut fleet = Fleet::new(PODS, PODS / 10, Load::Pods, None);
     fleet.tell();
     let rounds = counted_rounds(&mut fleet);
     let counted = match std::env::args().nth(1).as_deref() {
