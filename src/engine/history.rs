@@ -22,12 +22,25 @@ const MOST: i128 = 1 << 85;
 /// No sum is more.
 pub(super) const FULL: i128 = 2 * MOST * ONE;
 
+/// A time, and what use weighs then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    at: Millis,
+    weight: i128,
+}
+
+impl Moment {
+    pub(super) fn new(at: Millis, half_life: Millis) -> Self {
+        Self { at, weight: weight(at, half_life.max(1)) }
+    }
+}
+
 /// What somebody used, by axis.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     half_life: Millis,
     /// Until then all is added.
-    at: Millis,
+    until: Moment,
     /// In use since.
     usage: Amounts,
     /// Amounts by weight.
@@ -37,7 +50,8 @@ pub(super) struct History {
 impl History {
     /// Of somebody who has used as much by `at` as `sum` says.
     pub(super) fn new(half_life: Millis, at: Millis, sum: Amounts) -> Self {
-        Self { half_life: half_life.max(1), at, usage: Amounts::default(), sum }
+        let until = Moment::new(at, half_life);
+        Self { half_life: half_life.max(1), until, usage: Amounts::default(), sum }
     }
 
     /// Takes in what is used from now on.
@@ -48,21 +62,29 @@ impl History {
 
     /// Adds what was used until now.
     pub(super) fn pass(&mut self, now: Millis) {
-        if now <= self.at {
+        if now > self.until.at {
+            self.pass_to(Moment::new(now, self.half_life));
+        }
+    }
+
+    /// The same, by who knows what use weighs now.
+    pub(super) fn pass_to(&mut self, now: Moment) {
+        if now.at <= self.until.at {
             return;
         }
-        let begun = now.div_euclid(self.half_life).saturating_mul(self.half_life);
-        while self.at < begun {
-            let (from, before) = (weight(self.at, self.half_life), self.sum.clone());
+        let begun = now.at.div_euclid(self.half_life).saturating_mul(self.half_life);
+        while self.until.at < begun {
+            let (from, before) = (self.until.weight, self.sum.clone());
             self.add(2 * ONE - from);
             self.sum.halve();
             // What was used for so long that it changes nothing any more stays as it is.
             let is_steady = from == ONE && self.sum == before;
-            let next = self.at.div_euclid(self.half_life).saturating_add(1);
-            self.at = if is_steady { begun } else { next.saturating_mul(self.half_life) };
+            let next = self.until.at.div_euclid(self.half_life).saturating_add(1);
+            let at = if is_steady { begun } else { next.saturating_mul(self.half_life) };
+            self.until = Moment { at, weight: ONE };
         }
-        self.add(weight(now, self.half_life) - weight(self.at, self.half_life));
-        self.at = now;
+        self.add(now.weight - self.until.weight);
+        self.until = now;
     }
 
     fn add(&mut self, weight: i128) {
@@ -78,7 +100,7 @@ impl History {
 
     /// What was used on average is such a share of the capacity, by weight of the queue.
     pub(super) fn share(&self, capacity: &Amounts, of_queue: u32) -> Share {
-        let now = weight(self.at, self.half_life);
+        let now = self.until.weight;
         let whole = capacity.iter().map(|(axis, all)| (self.sum.get(axis), all));
         let parts = whole.filter(|&(sum, all)| sum > 0 && all > 0);
         let part = |(sum, all): (i128, i128)| {
@@ -115,12 +137,12 @@ fn fraction(part: u128, whole: u128) -> u128 {
     if quotient >> 67 != 0 {
         return u128::MAX;
     }
-    for _ in 0..60 {
-        rest <<= 1;
-        quotient <<= 1;
-        if rest >= whole {
-            (rest, quotient) = (rest - whole, quotient | 1);
-        }
+    let mut left = 60;
+    while left > 0 {
+        let step = whole.leading_zeros().min(left);
+        quotient = (quotient << step) | ((rest << step) / whole);
+        rest = (rest << step) % whole;
+        left -= step;
     }
     quotient
 }

@@ -133,3 +133,18 @@ fn a_history_ends_with_its_half_life_and_goes_on_with_any_other_change() {
     world.queue(1, |_| {});
     assert!(world.engine.histories().is_empty(), "nothing is kept that does not count");
 }
+
+#[test]
+fn absurd_half_lives_and_times_stop_nobody() {
+    for half_life in [Millis::MIN, 0, 1, Millis::MAX] {
+        let mut world = cluster(8);
+        let [a, b] = two(&mut world, Some(half_life));
+        pods(&mut world, a, 4, 1);
+        for now in [Millis::MIN, 1, HOUR, Millis::MAX] {
+            world.engine.tick(now);
+            pods(&mut world, b, 1, 1);
+            world.decide();
+        }
+        assert_eq!([a, b].map(|queue| world.usage(queue)), [4000, 4000], "{half_life}");
+    }
+}

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::amounts::Amounts;
-use super::super::history::History;
+use super::super::history::{History, Moment};
 use super::super::model::{Millis, QueueId};
 use super::{Band, Key, NONE, Node, ROOT, Tree};
 
@@ -86,15 +86,20 @@ impl Tree {
 
     /// Puts the children of a node in order as of now.
     pub(super) fn sort_by_past(&mut self, at: u32, capacity: &Amounts) {
-        let now = Some(self.histories.now);
-        let Some(mut later) = self.node_mut(at).later.take() else { return };
-        if later.at != now {
+        let now = self.histories.now;
+        let node = self.node_mut(at);
+        let (Some(mut later), Some(half_life)) = (node.later.take(), node.half_life) else {
+            return;
+        };
+        if later.at != Some(now) {
+            let now = Moment::new(now, half_life);
             let turns: Vec<(Key, u32)> = self.node(at).turns.iter().copied().collect();
-            let keys =
-                turns.into_iter().map(|(key, child)| (child, self.with_past(child, key, capacity)));
+            let keys = turns
+                .into_iter()
+                .map(|(key, child)| (child, self.with_past(child, key, now, capacity)));
             later.keys = keys.collect();
             later.turns = later.keys.iter().map(|(&child, &key)| (key, child)).collect();
-            later.at = now;
+            later.at = Some(self.histories.now);
         }
         self.node_mut(at).later = Some(later);
     }
@@ -102,11 +107,14 @@ impl Tree {
     /// Puts one child where it belongs, as far as there is an order as of now.
     pub(super) fn rank_by_past(&mut self, child: u32, key: Option<Key>, capacity: &Amounts) {
         let parent = self.node(child).parent;
+        let above = self.node(parent);
         let is_now = |later: &Later| later.at == Some(self.histories.now);
-        if !self.node(parent).later.as_deref().is_some_and(is_now) {
+        let Some(half_life) = above.half_life else { return };
+        if !above.later.as_deref().is_some_and(is_now) {
             return;
         }
-        let key = key.map(|key| self.with_past(child, key, capacity));
+        let now = Moment::new(self.histories.now, half_life);
+        let key = key.map(|key| self.with_past(child, key, now, capacity));
         let Some(later) = &mut self.node_mut(parent).later else { return };
         let before = match key {
             Some(key) => later.keys.insert(child, key),
@@ -116,12 +124,13 @@ impl Tree {
         later.turns.extend(key.map(|key| (key, child)));
     }
 
-    fn with_past(&mut self, at: u32, (share, head, spot): Key, capacity: &Amounts) -> Key {
+    fn with_past(&mut self, at: u32, key: Key, now: Moment, capacity: &Amounts) -> Key {
+        let (share, head, spot) = key;
         let node = &self.nodes[at as usize];
         let Some(history) = self.histories.of.get_mut(&(node.queue, node.is_own)) else {
-            return (share, head, spot);
+            return key;
         };
-        history.pass(self.histories.now);
+        history.pass_to(now);
         (share.saturating_add(history.share(capacity, node.weight)), head, spot)
     }
 }
