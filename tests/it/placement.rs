@@ -86,7 +86,7 @@ async fn a_gang_goes_to_the_one_rack_that_holds_it_by_the_patch_that_opens_its_g
 
 #[tokio::test]
 async fn a_pod_waits_for_one_node_and_is_drawn_to_it() -> Result<()> {
-    let lab = Lab::new("single", json!({"placement": "Node"})).await?;
+    let lab = Lab::new("one-node", json!({"placement": "Node"})).await?;
     racks(&lab, "loom", &[("one", 2), ("one", 3)]).await?;
     lab.create(job("first", 1, "loom", 2, &json!({}))).await?;
     let pods = on_nodes(&lab, "first", 1).await?;

@@ -312,3 +312,20 @@ fn tests_that_the_docs_name_exist() {
         assert!(missing.is_empty(), "{page}: no test is called {missing:#?}");
     }
 }
+
+/// Tests share a cluster: a queue of a name that another test made is not theirs.
+#[test]
+fn no_two_tests_name_their_lab_alike() {
+    let mut paths = Vec::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it"), &mut paths);
+    let mut named = BTreeSet::new();
+    let start = "Lab::new(\"";
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        for (at, _) in text.match_indices(start) {
+            let name: String = text[at + start.len()..].chars().take_while(|&c| c != '"').collect();
+            assert!(named.insert(name.clone()), "{} names {name} again", path.display());
+        }
+    }
+    assert!(named.len() > 20, "{named:?}");
+}
