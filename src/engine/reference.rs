@@ -198,10 +198,10 @@
 //! As long as an offer of that group is the first of its line, what it needs is reserved of what
 //! is free and of the limit of each queue on its path: every other offer of the last two bands
 //! whose path the reservation reaches leaves that alone, and so do those whose own was made
-//! later. Before each choice, the first of those that are due and fit beside what is reserved
-//! for those before it is let go. A reservation ends when anything of the group is let go. At
-//! each look, before others are made, those end whose group is not the first of its line or
-//! whose offer is not due any more, and it is seen how far the others reach.
+//! later. Before each choice, the first of those that fit beside what is reserved for those
+//! before it is let go, if it is preemptible or due. A reservation ends when anything of the
+//! group is let go. At each look, before others are made, those end whose group is not the first
+//! of its line or whose offer is not due any more, and it is seen how far the others reach.
 
 //!
 //! # On which nodes

@@ -60,7 +60,10 @@ impl Engine {
         };
         let offers = self.reserved_offers().into_iter().enumerate();
         let fitting: Vec<Chosen> = offers.filter(fits).map(|(_, (chosen, _))| chosen).collect();
-        fitting.into_iter().find(|chosen| self.reach(chosen).is_some())
+        let may = |chosen: &Chosen| {
+            !self.classes.get(chosen.class).kind.pinned || self.reach(chosen).is_some()
+        };
+        fitting.into_iter().find(may)
     }
 
     /// Ends reservations and makes new ones.

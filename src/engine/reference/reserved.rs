@@ -50,7 +50,8 @@ impl Round<'_> {
     pub(super) fn reserved_that_fits(&self) -> Option<Offer> {
         let mut reserved = self.reserved.iter().enumerate();
         let there = reserved.find(|(at, (offer, _))| {
-            self.reach(offer).is_some() && self.fits_beside(&self.reserved[..*at], offer)
+            let may = offer.preemptible || self.reach(offer).is_some();
+            may && self.fits_beside(&self.reserved[..*at], offer)
         });
         there.map(|(_, (offer, _))| offer.clone())
     }

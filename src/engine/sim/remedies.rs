@@ -41,7 +41,9 @@ fn ends(played: &Engine, group: GroupId) -> bool {
     for _ in 0..STEPS {
         let waiting = waiting(&engine, group).len();
         let Some(reason) = engine.reason(group) else { return true };
-        assert_ne!(before, Some(reason), "what was said to be missing was not: {group:?}");
+        // Another cost of a gang may lack as much on another node.
+        let again = before == Some(reason) && !matches!(reason, Reason::LargerThanAnyNode(_));
+        assert!(!again, "what was said to be missing was not: {group:?} {reason:?}");
         before = Some(reason);
         if !give(&mut engine, group, &reason) {
             return false;
