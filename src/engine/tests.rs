@@ -30,6 +30,17 @@ fn cost(units: i128) -> Vector {
     [(CPU, units), (PODS, 1)].into_iter().collect()
 }
 
+/// A node that is ready and not cordoned.
+fn usable(allocatable: Vector) -> NodeConfig {
+    NodeConfig {
+        cluster: HERE,
+        allocatable,
+        ready: true,
+        schedulable: true,
+        ..NodeConfig::default()
+    }
+}
+
 /// A small world with one node and names that are numbers.
 struct World {
     engine: Engine,
@@ -53,13 +64,7 @@ impl World {
 
     fn node(&mut self, id: u32, units: i128) {
         let allocatable = [(CPU, units), (PODS, 110)].into_iter().collect();
-        let config = NodeConfig {
-            cluster: HERE,
-            allocatable,
-            ready: true,
-            schedulable: true,
-            ..NodeConfig::default()
-        };
+        let config = usable(allocatable);
         self.apply(Event::NodeChanged(NodeId(id), config));
     }
 
@@ -175,13 +180,7 @@ fn without_a_node_that_is_ready_and_schedulable_that_is_the_reason() {
     assert_eq!(reason(&mut world), Some(Reason::NoUsableNode(2)));
     world.apply(Event::NodeRemoved(NodeId(2)));
     assert_eq!(reason(&mut world), Some(Reason::NoUsableNode(1)));
-    let config = NodeConfig {
-        cluster: HERE,
-        allocatable,
-        ready: true,
-        schedulable: true,
-        ..NodeConfig::default()
-    };
+    let config = usable(allocatable);
     world.apply(Event::NodeChanged(NodeId(1), config));
     world.apply(Event::ForeignChanged(NodeId(1), [(PODS, 1)].into_iter().collect()));
     let Some(Reason::Capacity(shortage)) = reason(&mut world) else { panic!("there is a node") };
@@ -386,16 +385,7 @@ fn work_that_can_never_fit_does_not_stop_a_strict_queue() {
 fn a_resource_the_queue_does_not_mention_is_not_limited_and_zero_is_a_real_limit() {
     let mut world = World::new(4000);
     let allocatable = [(CPU, 4000), (GPU, 8), (MEMORY, 1 << 40), (PODS, 110)];
-    world.apply(Event::NodeChanged(
-        NodeId(2),
-        NodeConfig {
-            cluster: HERE,
-            allocatable: allocatable.into_iter().collect(),
-            ready: true,
-            schedulable: true,
-            ..NodeConfig::default()
-        },
-    ));
+    world.apply(Event::NodeChanged(NodeId(2), usable(allocatable.into_iter().collect())));
     let asks = [(CPU, 1000), (GPU, 1), (MEMORY, 1 << 36), (PODS, 1)];
     let free = world.queue(1, |q| q.limit = cpu(4000));
     let none = world.queue(2, |q| q.limit = [(GPU, 0)].into_iter().collect());
@@ -588,13 +578,7 @@ fn of_what_is_used_beyond_what_there_is_only_who_asks_for_it_waits() {
     let mut world = World::new(0);
     let node = |gpus: i128| {
         let allocatable = [(CPU, 4000), (GPU, gpus), (PODS, 110)].into_iter().collect();
-        let config = NodeConfig {
-            cluster: HERE,
-            allocatable,
-            ready: true,
-            schedulable: true,
-            ..NodeConfig::default()
-        };
+        let config = usable(allocatable);
         Event::NodeChanged(NodeId(1), config)
     };
     let gpus = |gpus: i128| [(CPU, 1000), (GPU, gpus), (PODS, 1)].into_iter().collect();

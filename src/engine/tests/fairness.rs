@@ -24,13 +24,7 @@ fn ends_with<const N: usize>(world: &mut World, queues: [QueueId; N]) -> [i128; 
 pub(super) fn cluster(cpus: i128) -> World {
     let mut world = World::new(0);
     let allocatable = [(CPU, cpus * 1000), (PODS, 1000)].into_iter().collect();
-    let config = NodeConfig {
-        cluster: HERE,
-        allocatable,
-        ready: true,
-        schedulable: true,
-        ..NodeConfig::default()
-    };
+    let config = usable(allocatable);
     world.apply(Event::NodeChanged(NodeId(1), config));
     world
 }
@@ -48,13 +42,7 @@ fn weights_divide_what_everybody_wants() {
 fn two_resources_end_with_equal_dominant_shares() {
     let mut world = World::new(0);
     let allocatable = [(CPU, 9000), (MEMORY, 18 * GIB), (PODS, 1000)].into_iter().collect();
-    let config = NodeConfig {
-        cluster: HERE,
-        allocatable,
-        ready: true,
-        schedulable: true,
-        ..NodeConfig::default()
-    };
+    let config = usable(allocatable);
     world.apply(Event::NodeChanged(NodeId(1), config));
     let (memory, compute) = (world.queue(1, |_| {}), world.queue(2, |_| {}));
     let asks = |cpus: i128, gib: i128| -> Vector {
@@ -117,13 +105,7 @@ fn what_one_cannot_use_goes_to_the_others_by_weight() {
 fn each_resource_is_shared_for_itself() {
     let mut world = cluster(0);
     let allocatable = [(CPU, 12_000), (MEMORY, 24 * GIB), (PODS, 1000)].into_iter().collect();
-    let config = NodeConfig {
-        cluster: HERE,
-        allocatable,
-        ready: true,
-        schedulable: true,
-        ..NodeConfig::default()
-    };
+    let config = usable(allocatable);
     world.apply(Event::NodeChanged(NodeId(2), config));
     let (a, b) = (world.queue(1, |_| {}), world.queue(2, |_| {}));
     pods_of(&mut world, a, 12, 1);

@@ -34,13 +34,7 @@ fn cases() -> Vec<Case> {
 fn events(case: &Case) -> Vec<Event> {
     let mut events = vec![Event::Synced(HERE)];
     let allocatable = [(CPU, case.capacity), (PODS, 1_000_000)].into_iter().collect();
-    let config = NodeConfig {
-        cluster: HERE,
-        allocatable,
-        ready: true,
-        schedulable: true,
-        ..NodeConfig::default()
-    };
+    let config = usable(allocatable);
     events.push(Event::NodeChanged(NodeId(1), config));
     for (index, queue) in (0..).zip(&case.queues) {
         let amount = |units: Option<i128>| units.map_or_else(Vector::default, cpu);

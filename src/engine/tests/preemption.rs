@@ -197,13 +197,7 @@ fn a_gang_gives_what_it_does_not_need_before_it_goes_as_a_whole() {
 fn a_large_gang_takes_as_much_as_it_needs_and_no_more() {
     let mut world = World::new(0);
     let allocatable = [(CPU, 3_000_000), (PODS, 10_000)].into_iter().collect();
-    let config = NodeConfig {
-        cluster: HERE,
-        allocatable,
-        ready: true,
-        schedulable: true,
-        ..NodeConfig::default()
-    };
+    let config = usable(allocatable);
     world.apply(Event::NodeChanged(NodeId(1), config));
     let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(1_500));
     let borrower = queue(&mut world, 2, |_| {});

@@ -28,13 +28,7 @@ fn events(case: &Case) -> Vec<Event> {
     let queue = QueueConfig { weight: 1, placement: Placement::Node, ..QueueConfig::default() };
     let mut events = vec![Event::Synced(HERE), Event::QueueChanged(QueueId(1), queue)];
     for (id, node) in (1..).zip(&case.nodes) {
-        let config = NodeConfig {
-            cluster: HERE,
-            allocatable: amounts(node, 1000),
-            ready: true,
-            schedulable: true,
-            ..NodeConfig::default()
-        };
+        let config = usable(amounts(node, 1000));
         events.push(Event::NodeChanged(NodeId(id), config));
     }
     let gang = GroupConfig {

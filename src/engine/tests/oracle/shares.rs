@@ -32,13 +32,7 @@ fn amounts(of: &[i128], pods: i128) -> Vector {
 
 fn events(case: &Case) -> Vec<Event> {
     let allocatable = amounts(&case.capacity, 1_000_000);
-    let config = NodeConfig {
-        cluster: HERE,
-        allocatable,
-        ready: true,
-        schedulable: true,
-        ..NodeConfig::default()
-    };
+    let config = usable(allocatable);
     let mut events = vec![Event::Synced(HERE), Event::NodeChanged(NodeId(1), config)];
     for (index, queue) in (0..).zip(&case.queues) {
         let config = QueueConfig { weight: queue.weight, ..QueueConfig::default() };
