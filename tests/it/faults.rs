@@ -181,6 +181,13 @@ async fn watches_that_were_cut_and_know_too_little_miss_nothing_that_happened_me
         lab.pod(name, "1").await?;
         lab.why_says(&format!("pod/{name}"), "limit of queue").await?;
     }
+    // Of the same second the uid would decide, not the age.
+    let made = lab.pod_api().get("d").await?.metadata.creation_timestamp;
+    let made = made.map_or(0, |made| made.0.as_second());
+    wait::until("another second has begun", wait::SOON, async || {
+        Ok(jiff::Timestamp::now().as_second() > made)
+    })
+    .await?;
     behind.proxy.refuse(true);
     behind.proxy.cut();
     lab.delete_pod("a").await?;
