@@ -1,8 +1,8 @@
 //! What pods are charged, and who pays.
 
 use super::amounts::Amounts;
-use super::group::{Charge, Pod, ReleaseState};
 use super::model::{PodState, SingletonId};
+use super::pod::{Charge, Pod, ReleaseState};
 use super::slab::NONE;
 use super::world::Engine;
 

@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::amounts::{Amounts, Bounds, GROUPS, Need};
 use super::decide::{Cause, Decision, Eviction};
 use super::event::{Event, Preemption};
-use super::group::{Charge, ReleaseState, Turn};
+use super::group::Turn;
 use super::model::{ClusterId, GroupId, Millis, PodId, PodState, QueueId, Reclaim};
+use super::pod::{Charge, ReleaseState};
 use super::reason::Reason;
 use super::shapes::ClassId;
 use super::slab::NONE;
@@ -330,8 +331,7 @@ impl Engine {
         let group = &mut self.groups[claim.group];
         let (id, first) = (group.id, group.started == 0);
         group.claimed -= size;
-        group.started += size;
-        group.being_written += size;
+        group.set_out(size);
         self.end_reservation(id);
         for slot in claim.pods {
             let pod = &mut self.pods[slot];

@@ -5,9 +5,10 @@
 //! DRF), and in a queue's line the first in order. What was chosen counts as started at once.
 
 use super::amounts::Need;
-use super::group::{Charge, ReleaseState, Turn};
+use super::group::Turn;
 use super::line::Place;
 use super::model::{DomainId, GroupId, NodeId, Placement, PodId, QueueId};
+use super::pod::{Charge, ReleaseState};
 use super::shapes::ClassId;
 use super::slab::NONE;
 use super::tree::{BANDS, BANDS_OF_RIGHT, Band, Chosen, Seen};
@@ -145,8 +146,10 @@ impl Engine {
         self.dequeue(slot);
         let pod = &mut self.pods[slot];
         (pod.release, pod.planned) = (ReleaseState::None, NONE);
+        let group = pod.group;
         self.enqueue(slot);
         self.recharge(slot);
+        self.arrive(group);
     }
 
     fn choose(&mut self, bands: &[Band]) -> Option<Chosen> {
@@ -181,6 +184,7 @@ impl Engine {
         let (id, first, queue) = (group.id, group.started == 0, self.lines[chosen.line].queue);
         let begins = if group.charged == 0 { group.config.singleton } else { None };
         self.end_reservation(id);
+        self.groups[slot].set_out(size);
         self.start_charges(chosen.line, slot, &turns, chosen.class);
         for (turn, node) in turns.iter().zip(nodes) {
             self.let_go(slot, turn, node);
@@ -224,9 +228,6 @@ impl Engine {
         let cost = self.shapes.need(turn.shape).clone();
         self.fill(charge, |free| free.sub(&cost));
         self.shapes.hold_again(turn.shape);
-        let group = &mut self.groups[group];
-        group.waiting.remove(turn);
-        group.started += 1;
-        group.being_written += 1;
+        self.groups[group].waiting.remove(turn);
     }
 }

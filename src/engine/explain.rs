@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::amounts::{Amounts, GROUPS, Need};
 use super::decide::Decision;
-use super::group::{Group, ReleaseState, Turn};
+use super::group::{Group, Turn};
 use super::line::Place;
 use super::model::{Assignment, GroupId, Order, ResourceId, Vector};
+use super::pod::ReleaseState;
 use super::reason::{Reason, Shortage};
 use super::shapes::{Kind, measure};
 use super::tree::{self, Node, Reserved};
@@ -65,7 +66,7 @@ impl Engine {
             return self.claim_of(group.id);
         }
         if group.waiting.len() == 0 {
-            return paused().filter(|_| group.being_written > 0);
+            return paused().filter(|_| group.unseen > 0);
         }
         let standing = match group.config.queue {
             Assignment::Unresolved => Some(Reason::ResolvingOwners),

@@ -3,14 +3,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
-
 use super::event::GroupConfig;
-use super::line::{Head, Place, halves};
-use super::model::{
-    Assignment, ClusterId, Gang, GroupId, Growth, Millis, NodeId, PodId, PodState, Uid,
-};
-use super::plan::{Site, node_at};
+use super::line::{Head, Place};
+use super::model::{Assignment, ClusterId, Gang, GroupId, Growth, Millis, Uid};
+use super::plan::Site;
 use super::reason::Reason;
 use super::shapes::{ClassId, Kind, Parts, ShapeId};
 use super::slab::NONE;
@@ -26,7 +22,7 @@ pub(super) const COSTS_OFFERED: usize = 32;
 pub(super) struct Turn {
     pub(super) priority: Reverse<i32>,
     pub(super) created: Millis,
-    uid: [u64; 2],
+    pub(super) uid: [u64; 2],
     pub(super) shape: ShapeId,
     pub(super) pod: u32,
 }
@@ -208,6 +204,8 @@ impl Offers {
 pub(super) struct Group {
     pub(super) id: GroupId,
     pub(super) config: GroupConfig,
+    /// What was told since, and counts when it is no longer on its way.
+    pub(super) told: Option<Box<GroupConfig>>,
     /// Slot of the line of the queue that was named, or [`NONE`].
     pub(super) line: u32,
     pub(super) waiting: Turns,
@@ -215,8 +213,8 @@ pub(super) struct Group {
     pub(super) pods: u32,
     /// Pods that were let go, as far as they are still there.
     pub(super) started: u32,
-    /// Pods whose release is being written.
-    pub(super) being_written: u32,
+    /// Of those the ones whose gate was not seen open yet.
+    pub(super) unseen: u32,
     /// Waiting pods whose release was refused and is not tried again yet, or no more.
     pub(super) refused: u32,
     /// Pods that are charged.
@@ -236,11 +234,12 @@ impl Group {
         Self {
             id,
             config,
+            told: None,
             line: NONE,
             waiting: Turns::None,
             pods: NONE,
             started: 0,
-            being_written: 0,
+            unseen: 0,
             refused: 0,
             charged: 0,
             claimed: 0,
@@ -273,6 +272,16 @@ impl Group {
             Assignment::Queue(_) => self.line,
             _ => NONE,
         }
+    }
+
+    /// So many pods of it are about to be let go together.
+    pub(super) fn set_out(&mut self, size: u32) {
+        if self.config.gang == Gang::All {
+            self.told = Some(Box::new(self.config.clone()));
+            self.config.gang = Gang::AtLeast(size);
+        }
+        self.started += size;
+        self.unseen += size;
     }
 
     /// A gang that was decided on and of which, by a restart or a refusal, not all that
@@ -385,109 +394,5 @@ impl Group {
             Parts::Alike(shape, 1) => self.waiting.of_shape(shape).find(ready),
             _ => self.waiting.iter().find(ready),
         }
-    }
-}
-
-/// How far our own release of a pod has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum ReleaseState {
-    /// Not decided.
-    None,
-    /// Charged; room is being made for it.
-    Claimed,
-    /// Decided; the write is under way.
-    Sent,
-    /// The apiserver said yes: whatever an older watch event says, its gate is open.
-    Done,
-    /// There was no such pod any more: its deletion is on its way from the watch.
-    Gone,
-}
-
-/// A pod as it was last seen.
-#[derive(Debug)]
-pub(super) struct Pod {
-    uid: [u64; 2],
-    pub(super) group: u32,
-    pub(super) shape: ShapeId,
-    pub(super) created: Millis,
-    /// When it was let go, or [`Self::UNKNOWN`].
-    pub(super) started: Millis,
-    pub(super) priority: i32,
-    pub(super) never_preempts: bool,
-    pub(super) state: PodState,
-    pub(super) release: ReleaseState,
-    pub(super) charge: Option<Charge>,
-    /// Number of the node that was found for it, or [`NONE`].
-    pub(super) planned: u32,
-    /// The next and the previous pod of its group.
-    pub(super) next: u32,
-    pub(super) previous: u32,
-}
-
-/// What a pod was charged, so that the same is given back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Charge {
-    /// Slot of the line that pays, or [`NONE`].
-    pub(super) line: u32,
-    pub(super) shape: ShapeId,
-    /// Number of the node that it takes from, or [`NONE`] where nobody knows that.
-    pub(super) node: u32,
-    pub(super) takes_capacity: bool,
-}
-
-impl Charge {
-    pub(super) fn node(self) -> Option<NodeId> {
-        node_at(self.node)
-    }
-}
-
-impl Pod {
-    /// Nobody knows when.
-    pub(super) const UNKNOWN: Millis = Millis::MIN;
-
-    pub(super) fn new(uid: Uid, group: u32, shape: ShapeId) -> Self {
-        Self {
-            uid: halves(uid),
-            group,
-            shape,
-            created: 0,
-            started: Self::UNKNOWN,
-            priority: 0,
-            never_preempts: false,
-            state: PodState::Dropped,
-            release: ReleaseState::None,
-            charge: None,
-            planned: NONE,
-            next: NONE,
-            previous: NONE,
-        }
-    }
-
-    pub(super) fn id(&self) -> PodId {
-        Uid(u128::from(self.uid[0]) << 64 | u128::from(self.uid[1]))
-    }
-
-    pub(super) fn turn(&self, slot: u32) -> Turn {
-        Turn {
-            priority: Reverse(self.priority),
-            created: self.created,
-            uid: self.uid,
-            shape: self.shape,
-            pod: slot,
-        }
-    }
-
-    pub(super) fn waits(&self) -> bool {
-        self.state == PodState::Gated && self.release == ReleaseState::None
-    }
-
-    /// Decided, and whether its gate is open is not known yet.
-    pub(super) fn is_being_written(&self) -> bool {
-        self.state == PodState::Gated && self.release == ReleaseState::Sent
-    }
-
-    /// Whether we let it go, or somebody else did.
-    pub(super) fn has_started(&self) -> bool {
-        matches!(self.release, ReleaseState::Sent | ReleaseState::Done)
     }
 }

@@ -51,6 +51,11 @@
 //! pod of it that is still there was let go, whether that pod has ended or not. A gang of at
 //! least so many is **cut** when it has begun and fewer than so many were let go.
 //!
+//! A group is **on its way** while the gate of a pod that was let go was not seen open yet. What
+//! is told of the group meanwhile counts when it no longer is: nobody changes what was decided
+//! before it is written down. Until then a gang of all that have arrived is one of at least as
+//! many as began.
+//!
 //! * A gang that has not begun offers as many pods as start together, the first in turn.
 //! * Units, groups that have begun, and gangs of one offer one pod of each different cost,
 //!   the first in turn; of the first 32 different costs, no more.
@@ -294,6 +299,8 @@ const DRAINED: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) config: GroupConfig,
+    /// What was told since, and counts when it is no longer on its way.
+    pub(super) told: Option<GroupConfig>,
     /// When a pod of it was last seen for the first time.
     pub(super) arrived: Millis,
 }
@@ -376,6 +383,7 @@ impl Reference {
     ) {
         let size = u32::try_from(offer.pods.len()).unwrap();
         let first = !self.has_begun(offer.group);
+        self.set_out(offer.group, size);
         self.reserved.retain(|&(group, _)| group != offer.group);
         for &id in &offer.pods {
             let pod = self.pods.get_mut(&id).unwrap();

@@ -1,10 +1,11 @@
 //! Brings up to date what follows from what was told, once for many events.
 
 use super::amounts::{Amounts, Need};
-use super::group::{Group, Offers, Pod, Standing, Turn};
+use super::group::{Group, Offers, Standing, Turn};
 use super::line::{Line, Place};
 use super::mask::Mask;
 use super::model::{Assignment, Growth, Millis, Order, PodId};
+use super::pod::Pod;
 use super::reason::Reason;
 use super::shapes::{Class, ClassId, Kind};
 use super::slab::NONE;

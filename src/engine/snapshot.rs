@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::claim::Claim;
-use super::event::{Event, PodConfig};
+use super::event::{Event, GroupConfig, PodConfig};
 use super::fleet::Node;
-use super::group::{Pod, ReleaseState};
+use super::group::Group;
 use super::model::{GroupId, Millis, NodeId, PodId, PodState, QueueId, ResourceId, Vector};
 use super::plan::node_at;
+use super::pod::{Pod, ReleaseState};
 use super::reserve::Reservation;
 use super::shapes::{Kind, Parts};
 use super::slab::NONE;
@@ -26,6 +27,8 @@ pub struct Past {
     /// Backlogs stay full until a tenth has gone.
     full: Vec<QueueId>,
     pods: Vec<Mark>,
+    /// What was told of groups that are on their way.
+    groups: Vec<(GroupId, GroupConfig)>,
     /// In the order in which they were made.
     claims: Vec<Claimed>,
     claims_at: Millis,
@@ -108,6 +111,7 @@ impl Engine {
             resources: self.axes.all().map(|(_, resource)| resource).collect(),
             full: self.full.iter().copied().collect(),
             pods: self.pods.iter().filter_map(|(_, pod)| self.mark(pod)).collect(),
+            groups: self.groups.iter().filter_map(|(_, group)| told_since(group)).collect(),
             claims: self.claims.made.iter().map(|claim| self.claimed_by(claim)).collect(),
             claims_at: self.claims.at,
             claims_made_now: self.claims.made_now,
@@ -155,6 +159,10 @@ impl Engine {
         self.full.extend(past.full);
         for mark in past.pods {
             self.recall_pod(&mark);
+        }
+        for (group, told) in past.groups {
+            let group = self.group_slot(group);
+            self.groups[group].told = Some(Box::new(told));
         }
         for claim in past.claims {
             self.recall_claim(&claim);
@@ -215,6 +223,10 @@ fn tell_node(id: NodeId, node: &Node) -> impl Iterator<Item = Event> {
     let foreign = Some(&node.foreign).filter(|foreign| !foreign.is_empty());
     let foreign = foreign.map(|foreign| Event::ForeignChanged(id, foreign.clone()));
     std::iter::once(Event::NodeChanged(id, node.config.clone())).chain(foreign)
+}
+
+fn told_since(group: &Group) -> Option<(GroupId, GroupConfig)> {
+    group.told.as_ref().map(|told| (group.id, GroupConfig::clone(told)))
 }
 
 /// What a pod that is told in a state is known to be.

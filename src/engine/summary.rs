@@ -2,8 +2,9 @@
 
 use super::claim::Claimed;
 use super::event::QueueConfig;
-use super::group::{Group, Pod, ReleaseState};
+use super::group::Group;
 use super::model::{Assignment, Gang, GroupId, Millis, PodId, PodState, QueueId, Vector};
+use super::pod::{Pod, ReleaseState};
 use super::reason::Reason;
 use super::share;
 use super::world::Engine;

@@ -10,6 +10,7 @@ use super::*;
 mod absurd;
 mod fairness;
 mod history;
+mod on_its_way;
 mod oracle;
 mod placements;
 mod preemption;

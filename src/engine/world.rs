@@ -8,12 +8,13 @@ use super::directory::Directory;
 use super::event::{Event, GroupConfig, NodeConfig, Outcome, Pause, PodConfig, QueueConfig};
 use super::explain::Rehearsal;
 use super::fleet::Fleet;
-use super::group::{Group, Pod, ReleaseState};
+use super::group::Group;
 use super::line::{Line, halves};
 use super::mask::Mask;
 use super::model::{
     Assignment, ClusterId, GroupId, Millis, NodeId, PodId, PodState, QueueId, Vector,
 };
+use super::pod::{Pod, ReleaseState};
 use super::pools::Pools;
 use super::reserve::Reservation;
 use super::shapes::{Classes, ShapeId, Shapes};
@@ -233,88 +234,8 @@ impl Engine {
         }
     }
 
-    fn change_group(&mut self, id: GroupId, config: GroupConfig) {
-        let slot = self.group_slot(id);
-        let before = &self.groups[slot].config;
-        // A group's root changes with its oldest pod; only its queue changes who pays.
-        if before.queue == config.queue && before.singleton == config.singleton {
-            self.groups[slot].config = config;
-        } else {
-            self.move_group(slot, config);
-        }
-        self.look_at(slot);
-    }
-
-    /// A group has another queue or another key: whatever it has and asks goes there.
-    fn move_group(&mut self, slot: u32, config: GroupConfig) {
-        let pods: Vec<u32> = self.pods_of(slot).collect();
-        for &pod in &pods {
-            self.settle_charge(pod, None);
-        }
-        self.leave_line(slot);
-        self.groups[slot].config = config;
-        self.enter_line(slot);
-        for pod in pods {
-            self.recharge(pod);
-        }
-    }
-
-    /// The slot of a group, a new one for a group that nobody spoke of.
-    fn group_slot(&mut self, id: GroupId) -> u32 {
-        if let Some(slot) = self.group_slots.get(&id) {
-            return slot;
-        }
-        let slot = self.groups.insert(Group::unannounced(id));
-        self.group_slots.insert(id, slot);
-        slot
-    }
-
-    /// The slot of the line that a group is in, made when there is none.
-    fn line_slot(&mut self, queue: QueueId) -> u32 {
-        let lines = &mut self.lines;
-        *self.line_of.entry(queue).or_insert_with(|| lines.insert(Line::new(queue)))
-    }
-
-    fn enter_line(&mut self, slot: u32) {
-        let queue = match self.groups[slot].config.queue {
-            Assignment::Queue(queue) | Assignment::Forbidden(queue, _) => queue,
-            Assignment::Unresolved | Assignment::Unnamed => return,
-        };
-        let line = self.line_slot(queue);
-        self.groups[slot].line = line;
-        self.lines[line].groups += 1;
-        let asked = self.asked_by(slot);
-        self.ask(self.groups[slot].asks_in(), |waiting| waiting.add_all(&asked));
-    }
-
-    fn leave_line(&mut self, slot: u32) {
-        self.stand(slot, super::group::Standing::Out);
-        self.recount(slot, (NONE, 0));
-        let asked = self.asked_by(slot);
-        self.ask(self.groups[slot].asks_in(), |waiting| waiting.sub_all(&asked));
-        self.forget_key(slot);
-        let line = std::mem::replace(&mut self.groups[slot].line, NONE);
-        if line == NONE {
-            return;
-        }
-        let line_left = &mut self.lines[line];
-        line_left.groups -= 1;
-        if line_left.groups == 0 && !self.queues.contains_key(&line_left.queue) {
-            self.todo.tree = true;
-        }
-    }
-
-    /// What the waiting pods of a group ask together.
-    fn asked_by(&self, slot: u32) -> Amounts {
-        let mut asked = Amounts::default();
-        for turn in self.groups[slot].waiting.iter() {
-            asked.add(self.shapes.need(turn.shape));
-        }
-        asked
-    }
-
     /// Changes what waits in a line and, while it may start, what waits above it.
-    fn ask(&mut self, line: u32, change: impl Fn(&mut Amounts)) {
+    pub(super) fn ask(&mut self, line: u32, change: impl Fn(&mut Amounts)) {
         if line == NONE {
             return;
         }
@@ -331,6 +252,7 @@ impl Engine {
 
     fn change_pod(&mut self, id: PodId, config: &PodConfig) {
         let group = self.group_slot(config.group);
+        let left = self.slot_of(id).map_or(group, |slot| self.pods[slot].group);
         let shape = self.shapes.hold(&self.axes, &config.cost);
         let slot = self.seat(id, group, shape);
         self.move_pod(slot, config.node());
@@ -348,6 +270,8 @@ impl Engine {
         self.shapes.release(before);
         self.enqueue(slot);
         self.recharge(slot);
+        self.arrive(left);
+        self.arrive(group);
     }
 
     /// The slot of a pod, out of its group's queue and in the right group.
@@ -368,55 +292,12 @@ impl Engine {
         slot
     }
 
-    fn join_group(&mut self, slot: u32, group: u32) {
-        let first = std::mem::replace(&mut self.groups[group].pods, slot);
-        let pod = &mut self.pods[slot];
-        (pod.group, pod.next, pod.previous) = (group, first, NONE);
-        if first != NONE {
-            self.pods[first].previous = slot;
-        }
-        let group = &mut self.groups[group];
-        group.arrived = group.arrived.max(self.now);
-    }
-
-    /// Takes a pod that is not queued out of its group, and the group away with its last pod.
-    fn leave_group(&mut self, slot: u32) {
-        self.settle_charge(slot, None);
-        let Pod { group, next, previous, .. } = self.pods[slot];
-        match previous {
-            NONE => self.groups[group].pods = next,
-            previous => self.pods[previous].next = next,
-        }
-        if next != NONE {
-            self.pods[next].previous = previous;
-        }
-        if self.groups[group].pods == NONE {
-            self.forget_group(group);
-        } else {
-            self.look_at(group);
-        }
-    }
-
-    fn forget_group(&mut self, slot: u32) {
-        self.leave_line(slot);
-        if let Some(group) = self.groups.remove(slot) {
-            self.group_slots.remove(&group.id);
-        }
-    }
-
-    pub(super) fn pods_of(&self, group: u32) -> impl Iterator<Item = u32> + '_ {
-        let known = |slot: u32| Some(slot).filter(|&slot| slot != NONE);
-        std::iter::successors(known(self.groups[group].pods), move |&slot| {
-            known(self.pods[slot].next)
-        })
-    }
-
     /// Puts a pod where its state says: among its group's waiting pods or those let go.
     pub(super) fn enqueue(&mut self, slot: u32) {
         let pod = &self.pods[slot];
         let group = &mut self.groups[pod.group];
         group.started += u32::from(pod.has_started());
-        group.being_written += u32::from(pod.is_being_written());
+        group.unseen += u32::from(pod.is_unseen());
         if pod.waits() {
             group.waiting.insert(pod.turn(slot));
             group.refused += u32::from(self.retries.contains_key(&pod.id()));
@@ -433,7 +314,7 @@ impl Engine {
         let pod = &self.pods[slot];
         let group = &mut self.groups[pod.group];
         group.started -= u32::from(pod.has_started());
-        group.being_written -= u32::from(pod.is_being_written());
+        group.unseen -= u32::from(pod.is_unseen());
         if pod.waits() {
             group.waiting.remove(&pod.turn(slot));
             group.refused -= u32::from(self.retries.contains_key(&pod.id()));
@@ -461,9 +342,11 @@ impl Engine {
 
     fn remove_pod(&mut self, id: PodId) {
         let Some(slot) = self.slot_of(id) else { return };
+        let group = self.pods[slot].group;
         self.dequeue(slot);
         self.move_pod(slot, None);
         self.leave_group(slot);
+        self.arrive(group);
         self.retries.remove(&id);
         self.forget_claims_of(id);
         self.pod_slots.remove(&halves(id));
@@ -486,8 +369,10 @@ impl Engine {
             Outcome::NotEvicted { retry_at } => self.spare(slot, *retry_at),
             Outcome::Refused { .. } => {}
         }
+        let group = self.pods[slot].group;
         self.enqueue(slot);
         self.recharge(slot);
+        self.arrive(group);
     }
 }
 

@@ -5,9 +5,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::amounts::{Amounts, Axis, GROUPS, Need};
-use super::super::group::Pod;
 use super::super::line::halves;
 use super::super::model::{Gang, GroupId, Millis, Reclaim, WithinQueue};
+use super::super::pod::Pod;
 use super::super::share;
 use super::super::tree::{Chosen, Node, ROOT};
 use super::super::world::Engine;

@@ -1,5 +1,7 @@
 //! What was told is kept.
 
+use std::collections::BTreeSet;
+
 use super::super::Decided;
 use super::super::event::{Event, GroupConfig, Outcome, PodConfig};
 use super::super::model::{
@@ -48,6 +50,7 @@ impl Reference {
             Event::Paused(cluster, _) => drop(self.paused.insert(cluster)),
             Event::Resumed(cluster) => drop(self.paused.remove(&cluster)),
         }
+        self.take_told();
         self.forget_nodes();
     }
 
@@ -59,8 +62,30 @@ impl Reference {
     }
 
     fn group_changed(&mut self, id: GroupId, config: GroupConfig) {
-        let group = Group { config: config.clone(), arrived: 0 };
-        self.groups.entry(id).or_insert(group).config = config;
+        self.groups.entry(id).or_insert_with(Group::unannounced).told = Some(config);
+    }
+
+    /// So many pods of a group are about to be let go together.
+    pub(super) fn set_out(&mut self, id: GroupId, size: u32) {
+        let group = self.groups.get_mut(&id).unwrap();
+        if group.config.gang == Gang::All {
+            group.told = Some(group.config.clone());
+            group.config.gang = Gang::AtLeast(size);
+        }
+    }
+
+    /// What was told of a group counts, unless it is on its way.
+    fn take_told(&mut self) {
+        let unseen = |pod: &&Pod| pod.config.state == PodState::Gated && pod.has_started();
+        let on_their_way: BTreeSet<GroupId> =
+            self.pods.values().filter(unseen).map(|pod| pod.config.group).collect();
+        for (id, group) in &mut self.groups {
+            if !on_their_way.contains(id)
+                && let Some(told) = group.told.take()
+            {
+                group.config = told;
+            }
+        }
     }
 
     fn pod_changed(&mut self, id: PodId, config: PodConfig) {
@@ -135,6 +160,6 @@ impl Group {
             non_preemptible: false,
             topology: None,
         };
-        Self { config, arrived: 0 }
+        Self { config, told: None, arrived: 0 }
     }
 }

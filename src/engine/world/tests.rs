@@ -143,7 +143,7 @@ fn check_sums(engine: &Engine) {
         };
         assert!(pods.iter().all(|pod| pod.group == slot));
         assert_eq!(group.started, count(Pod::has_started));
-        assert_eq!(group.being_written, count(Pod::is_being_written));
+        assert_eq!(group.unseen, count(Pod::is_unseen));
         assert_eq!(group.have(), count(Pod::waits));
         assert_eq!(group.charged, count(|pod| pod.charge.is_some()));
     }
