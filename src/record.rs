@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::engine::log::{Entry, Log, Next};
 
 /// The first line.
-const HEAD: &[u8] = b"tidegate log 1\n";
+const HEAD: &[u8] = b"tidegate log 2\n";
 /// Entries that may wait to be written; a disk that is slower than that ends the log.
 const WAITING: usize = 65_536;
 /// Files of one process that are kept.
@@ -36,7 +36,7 @@ pub enum RecordError {
         source: io::Error,
     },
     /// It is something else, or of another version. Drop.
-    #[error("this is no log that this version can read: its first line is not \"tidegate log 1\"")]
+    #[error("this is no log that this version can read: its first line is not \"tidegate log 2\"")]
     Foreign,
     /// Bytes that mean nothing. Drop.
     #[error("what follows entry {0} is no entry")]
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn other_files_and_other_bytes_are_told_from_logs() {
-        assert!(matches!(Logs::of(b"tidegate log 2\n"), Err(RecordError::Foreign)));
+        assert!(matches!(Logs::of(b"tidegate log 1\n"), Err(RecordError::Foreign)));
         let bytes = [HEAD, &[0xff; 40]].concat();
         let last = Logs::of(&bytes).unwrap().last();
         assert!(matches!(last, Some(Err(RecordError::Malformed(0)))), "{last:?}");

@@ -16,12 +16,36 @@ pub struct Released {
     pub group: String,
     /// Uid of the group's root.
     pub root: String,
-    /// How many pods start together.
+    /// How many pods were let go together.
     pub size: u32,
     /// When it was decided (RFC 3339).
     pub time: String,
     /// Number of the decision in the process that took it.
     pub decision: u64,
+    /// What its group began with. Versions that did not write it believed the pods' marks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<Terms>,
+}
+
+/// What a group began with. It keeps that until nothing is left of it, whatever anybody says
+/// later.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Terms {
+    /// The name by which its pods joined, where they did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<String>,
+    /// How many of it must start together; absent where each pod starts on its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_count: Option<u32>,
+    /// It may be evicted.
+    pub preemptible: bool,
+    /// The key of which one group runs at a time in its queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub singleton: Option<String>,
+    /// The label of nodes that the nodes of its pods agree in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<String>,
 }
 
 #[cfg(test)]

@@ -24,10 +24,10 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio_util::sync::CancellationToken;
 
-use crate::engine::action::{Action, Evict, Place, Release};
-use crate::engine::event::{Address, Event, Input, Outcome, PodConfig};
+use crate::engine::action::{Action, Evict, Place, Release, Terms};
+use crate::engine::event::{Address, Event, GroupName, Input, Outcome, PodConfig};
 use crate::engine::log::{Log, Logged};
-use crate::engine::{ClusterId, Decided, Decision, Millis, PodId, PodState};
+use crate::engine::{ClusterId, Decided, Decision, Gang, GroupId, Millis, PodId, PodState};
 use crate::view::{Names, Published, Totals, View};
 
 use notices::Notices;
@@ -267,10 +267,26 @@ impl Control {
             group: format!("{}/{}", group.root.kind, group.root.address.name).into(),
             root: group.root.address.uid.clone(),
             size: decision.size,
+            terms: Box::new(self.terms(decision.group, group)),
             time: now,
             decision: decision.number,
             place: self.place(decision),
         })
+    }
+
+    /// What a group begins with, or began with.
+    fn terms(&self, id: GroupId, group: &GroupName) -> Terms {
+        let config = self.engine.group(id);
+        Terms {
+            joined: group.joined.clone(),
+            min_count: config.and_then(|config| match config.gang {
+                Gang::AtLeast(count) => Some(count),
+                Gang::Units | Gang::All => None,
+            }),
+            preemptible: config.is_none_or(|config| !config.non_preemptible),
+            singleton: group.origin.singleton.clone(),
+            topology: group.origin.topology.clone(),
+        }
     }
 
     /// Where a pod is to run. Its own preferences are not ours to weigh, and a list of them

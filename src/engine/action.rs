@@ -32,14 +32,31 @@ pub struct Release {
     pub group: Arc<str>,
     /// Kept on the pod: uid of the group's root.
     pub root: Arc<str>,
-    /// Kept on the pod: how many pods start together.
+    /// Kept on the pod: how many pods were let go together with it.
     pub size: u32,
+    /// Kept on the pod: what its group began with.
+    pub terms: Box<Terms>,
     /// Kept on the pod: when it was decided.
     pub time: Millis,
     /// Kept on the pod: number of the decision.
     pub decision: u64,
     /// What was found for it, where its queue looks for that.
     pub place: Option<Box<Place>>,
+}
+
+/// What a group began with; it keeps that until nothing is left of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// The name by which its pods joined, where they did.
+    pub joined: Option<Arc<str>>,
+    /// How many of it must start together; none where each pod starts on its own.
+    pub min_count: Option<u32>,
+    /// It may be evicted.
+    pub preemptible: bool,
+    /// The key of which one group runs at a time in its queue.
+    pub singleton: Option<Arc<str>>,
+    /// The label of nodes that the nodes of its pods agree in.
+    pub topology: Option<Arc<str>>,
 }
 
 /// Where a pod is to run.

@@ -290,6 +290,10 @@ pub struct Origin {
     pub evidence: Vec<Arc<str>>,
     /// What somebody wrote that means nothing: one sentence each.
     pub warnings: Vec<Arc<str>>,
+    /// The key of which one group runs at a time in its queue.
+    pub singleton: Option<Arc<str>>,
+    /// The label of nodes that the nodes of its pods agree in.
+    pub topology: Option<Arc<str>>,
 }
 
 /// An object as an Event or a person refers to it.

@@ -1,7 +1,7 @@
 //! What the core knows, for those who only read.
 
 use super::claim::Claimed;
-use super::event::QueueConfig;
+use super::event::{GroupConfig, QueueConfig};
 use super::group::Group;
 use super::model::{Assignment, Gang, GroupId, Millis, PodId, PodState, QueueId, Vector};
 use super::pod::{Pod, ReleaseState};
@@ -159,6 +159,12 @@ impl Engine {
         self.slot_of(pod).map(|slot| &self.pods[slot]).is_some_and(|pod| {
             pod.waits() || (pod.state == PodState::Gated && pod.release == ReleaseState::Claimed)
         })
+    }
+
+    /// How a group is treated, if there is one of that id.
+    #[must_use]
+    pub fn group(&self, id: GroupId) -> Option<&GroupConfig> {
+        Some(&self.groups[self.group_slots.get(&id)?].config)
     }
 
     /// The group of a pod.

@@ -5,15 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::amounts::{Amounts, Axes};
 use super::claim::Claims;
 use super::directory::Directory;
-use super::event::{Event, GroupConfig, NodeConfig, Outcome, Pause, PodConfig, QueueConfig};
+use super::event::{Event, NodeConfig, Outcome, Pause, PodConfig, QueueConfig};
 use super::explain::Rehearsal;
 use super::fleet::Fleet;
 use super::group::Group;
 use super::line::{Line, halves};
 use super::mask::Mask;
-use super::model::{
-    Assignment, ClusterId, GroupId, Millis, NodeId, PodId, PodState, QueueId, Vector,
-};
+use super::model::{ClusterId, GroupId, Millis, NodeId, PodId, PodState, QueueId, Vector};
 use super::pod::{Pod, ReleaseState};
 use super::pools::Pools;
 use super::reserve::Reservation;

@@ -5,6 +5,7 @@
 //! nothing the second time and is answered with 200 as before, so a lost answer
 //! is no danger: the same bytes are simply sent again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -13,8 +14,8 @@ use kube::{Client, Resource};
 use serde_json::{Value, json};
 
 use crate::api::names::{ANNOTATION_EPOCH, ANNOTATION_RELEASED, FIELD_MANAGER, GATE};
-use crate::api::released::Released;
-use crate::engine::action::Release;
+use crate::api::released::{Released, Terms};
+use crate::engine::action::{self, Release};
 use crate::engine::event::Address;
 
 use super::error::{ReleaseError, cut};
@@ -99,9 +100,21 @@ fn annotation(release: &Release) -> String {
         size: release.size,
         time: rfc3339(release.time),
         decision: release.decision,
+        terms: Some(terms(&release.terms)),
     };
     // A struct of texts and numbers always has a JSON form.
     serde_json::to_string(&released).unwrap_or_default()
+}
+
+fn terms(terms: &action::Terms) -> Terms {
+    let text = |text: &Option<Arc<str>>| text.as_deref().map(str::to_owned);
+    Terms {
+        joined: text(&terms.joined),
+        min_count: terms.min_count,
+        preemptible: terms.preemptible,
+        singleton: text(&terms.singleton),
+        topology: text(&terms.topology),
+    }
 }
 
 #[cfg(test)]
@@ -123,7 +136,7 @@ mod tests {
           "metadata": {
             "annotations": {
               "tidegate.dev/epoch": "7",
-              "tidegate.dev/released": "{\"pod\":\"uid-1\",\"queue\":\"q\",\"group\":\"Job/j\",\"root\":\"root-uid\",\"size\":2,\"time\":\"2026-11-30T12:00:00.123Z\",\"decision\":5}"
+              "tidegate.dev/released": "{\"pod\":\"uid-1\",\"queue\":\"q\",\"group\":\"Job/j\",\"root\":\"root-uid\",\"size\":2,\"time\":\"2026-11-30T12:00:00.123Z\",\"decision\":5,\"terms\":{\"minCount\":2,\"preemptible\":true}}"
             },
             "uid": "uid-1"
           },

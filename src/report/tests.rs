@@ -69,7 +69,7 @@ fn who(name: &str) -> GroupName {
                 format!("RayCluster/{name}-abcde").into(),
             ]],
             evidence: vec!["queue: label tidegate.dev/queue on RayJob/train".into()],
-            warnings: vec![],
+            ..Origin::default()
         }),
     }
 }

@@ -136,6 +136,38 @@ async fn a_queue_that_is_drained_is_emptied_and_its_work_waits() -> Result<()> {
     open(&lab, 3).await
 }
 
+#[tokio::test]
+async fn who_joins_what_runs_neither_protects_it_nor_goes_before_others() -> Result<()> {
+    let room = json!({"guaranteed": {"cpu": "400m"}, "limit": {"cpu": "400m"}});
+    Lab::shared_client().await?.queue("joins", room).await?;
+    let lent = json!({"parent": "joins", "preemption": {"minRuntime": "0s"}});
+    let lent = Lab::new("joins-lent", lent).await?;
+    let own = json!({"parent": "joins", "guaranteed": {"cpu": "200m"}});
+    let own = Lab::new("joins-own", own).await?;
+    let member = |name: &str| {
+        let mut pod = bare_pod(name, "100m");
+        pod["metadata"]["annotations"]["tidegate.dev/group"] = "big".into();
+        pod
+    };
+    for name in ["one", "two", "three", "four"] {
+        lent.create(member(name)).await?;
+    }
+    open(&lent, 4).await?;
+    let mut joins = member("joins");
+    joins["metadata"]["annotations"]["tidegate.dev/min-count"] = "1000".into();
+    joins["metadata"]["labels"] = json!({"tidegate.dev/preemptible": "false"});
+    lent.create(joins).await?;
+    lent.why_says("pod/joins", "each pod on its own, may be evicted: kept since it began").await?;
+    own.pod("train", "200m").await?;
+    own.released_at_least("train").await?;
+    open(&lent, 2).await?;
+    ensure!(evictions(&lent)?.len() == 2, "{:?}", evictions(&lent)?);
+    let pods = lent.pods().await?;
+    let waits = |pod: &&Pod| pod.metadata.name.as_deref() == Some("joins") && is_gated(pod);
+    ensure!(pods.iter().filter(waits).count() == 1, "what joined went before others");
+    lent.no_patch_twice()
+}
+
 fn labelled(name: &str, key: &str, value: &str) -> Value {
     let mut pod = bare_pod(name, "100m");
     pod["metadata"]["labels"] = json!({key: value});

@@ -239,7 +239,7 @@ fn who(namespace: &str, name: &str) -> GroupName {
         origin: Arc::new(Origin {
             chains: Vec::new(),
             evidence: vec!["queue a: label on the namespace".into()],
-            warnings: vec![],
+            ..Origin::default()
         }),
     }
 }

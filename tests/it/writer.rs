@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tidegate::api::names::{ANNOTATION_EPOCH, ANNOTATION_RELEASED, GATE};
 use tidegate::api::released::Released;
 use tidegate::api::v1alpha1::Queue;
-use tidegate::engine::action::{Action, Notice, QueueStatus, Release};
+use tidegate::engine::action::{Action, Notice, QueueStatus, Release, Terms};
 use tidegate::engine::event::{Address, Event, Input, ObjectRef, Outcome};
 use tidegate::engine::{ClusterId, Uid};
 use tidegate::release::{Clients, Counters, Phase, Settings, Writer};
@@ -124,6 +124,7 @@ fn release_of(pod: &Pod) -> Result<Release> {
         group: "Job/j".into(),
         root: "root-uid".into(),
         size: 2,
+        terms: Box::new(Terms { min_count: Some(2), preemptible: true, ..Terms::default() }),
         time: 1_796_040_000_000,
         decision: 5,
         place: None,

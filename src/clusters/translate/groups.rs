@@ -1,17 +1,16 @@
 //! Groups: who is in them and what that says about queue, gang and name.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::engine::event::{Address, GroupConfig, GroupName, ObjectRef, Origin};
-use crate::engine::{ClusterId, Gang, GroupId, Millis, PodId, SingletonId, Uid};
-use crate::grouping::{Findings, Gang as Declared, GroupKey, ObjectKey, Placement, Resolution};
+use crate::engine::{ClusterId, GroupId, Millis, PodId, Uid};
+use crate::grouping::{Findings, GroupKey, ObjectKey, Placement, Resolution};
 
 use super::few::Few;
 use super::pool::Pool;
 use super::tally::Tally;
+use super::terms::{Kept, Terms, Wishes};
 
 /// Placements of a group that its name and evidence are made from: the pods of
 /// one group differ little, and a Dask worker has a chain of its own.
@@ -30,18 +29,18 @@ pub(super) struct Membership {
     pub informed: bool,
 }
 
-/// Creation time and uid: the order inside a group.
+/// A time and uid: the order inside a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Age {
-    created: Millis,
+    at: Millis,
     /// The uid in two halves, which need half the alignment.
     uid: [u64; 2],
 }
 
 impl Age {
     #[expect(clippy::cast_possible_truncation, reason = "each half is what it is cut to")]
-    fn new(created: Millis, Uid(uid): PodId) -> Self {
-        Self { created, uid: [(uid >> 64) as u64, uid as u64] }
+    fn new(at: Millis, Uid(uid): PodId) -> Self {
+        Self { at, uid: [(uid >> 64) as u64, uid as u64] }
     }
 
     fn pod(&self) -> PodId {
@@ -55,38 +54,65 @@ impl Age {
 pub(super) enum Part {
     /// It waits, with this priority class.
     Waiting(Option<Arc<str>>),
-    /// We let it go, under this queue as far as was written down.
-    Started(Option<Arc<str>>),
-    /// It was never ours to let go, or never will be.
+    /// Its gate was opened at this time, as far as was written down, and so was this.
+    Started(Millis, Option<Arc<Kept>>),
+    /// It runs, or ran, and never had a gate of ours.
     Bystander,
+    /// It never ran and never will.
+    Dropped,
 }
 
 impl Part {
     pub fn has_started(&self) -> bool {
-        matches!(self, Self::Started(_))
+        matches!(self, Self::Started(..))
+    }
+
+    /// Its release was written down.
+    pub fn is_recorded(&self) -> bool {
+        matches!(self, Self::Started(_, Some(_)))
     }
 }
 
-/// What few pods say of their group.
+/// What runs, or ran, of a group.
 #[derive(Debug, Default)]
-struct Rare {
-    singletons: Tally<Arc<str>>,
-    topologies: Tally<Arc<str>>,
+struct Begun {
+    /// By when they were let go.
+    let_go: Few<Age, Option<Arc<Kept>>>,
+    /// Of pods of which nothing was written down.
+    wishes: Wishes,
+}
+
+impl Begun {
+    fn add(&mut self, pod: PodId, part: &Part, findings: &Findings) {
+        if let Part::Started(at, kept) = part {
+            self.let_go.insert(Age::new(*at, pod), kept.clone());
+        }
+        if !part.is_recorded() {
+            self.wishes.add(findings);
+        }
+    }
+
+    fn remove(&mut self, pod: PodId, part: &Part, findings: &Findings) {
+        if let Part::Started(at, _) = part {
+            self.let_go.remove(&Age::new(*at, pod));
+        }
+        if !part.is_recorded() {
+            self.wishes.remove(findings);
+        }
+    }
 }
 
 /// One group.
 #[derive(Debug)]
 pub(super) struct Group {
     pub key: Arc<GroupKey>,
+    /// By age.
     members: Few<Age, Arc<Resolution>>,
-    /// None while nothing of it was let go.
-    started: Option<Box<Few<Age, Option<Arc<str>>>>>,
+    /// None while all of it waits.
+    begun: Option<Box<Begun>>,
     faces: Tally<Arc<Resolution>>,
-    gangs: Tally<Declared>,
-    /// Pods that may not be evicted.
-    pinned: u32,
-    /// Few groups have any.
-    rare: Option<Box<Rare>>,
+    /// Of waiting pods.
+    wishes: Wishes,
     /// Priority classes of waiting pods.
     pub classes: Tally<Option<Arc<str>>>,
     /// Of waiting pods with owners, if there are any.
@@ -103,11 +129,9 @@ impl Group {
         Self {
             key,
             members: Few::default(),
-            started: None,
             faces: Tally::default(),
-            gangs: Tally::default(),
-            pinned: 0,
-            rare: None,
+            wishes: Wishes::default(),
+            begun: None,
             classes: Tally::default(),
             owned: None,
             was_frozen: false,
@@ -125,7 +149,7 @@ impl Group {
 
     /// A pod was let go and is still there: the queue stays what it was.
     pub fn is_frozen(&self) -> bool {
-        self.started.is_some()
+        self.begun.as_ref().is_some_and(|begun| !begun.let_go.is_empty())
     }
 
     /// Pods wait, and what is read of their owners may still change everything about them.
@@ -147,40 +171,23 @@ impl Group {
         self.members.iter().map(|(age, _)| age.pod())
     }
 
-    /// The queue written down with the release of the oldest pod that was let go.
-    pub fn recorded_queue(&self) -> Option<&Arc<str>> {
-        self.started.as_ref()?.iter().find_map(|(_, queue)| queue.as_ref())
+    /// What was written down with its first release, as far as its pods are left to tell.
+    pub fn kept(&self) -> Option<&Arc<Kept>> {
+        self.begun.as_ref()?.let_go.iter().find_map(|(_, kept)| kept.as_ref())
+    }
+
+    /// What it began with, whoever joined it since; else what it would begin with.
+    pub fn terms(&self) -> Terms {
+        match (self.kept(), &self.begun) {
+            (Some(kept), _) => kept.terms.clone(),
+            (None, Some(begun)) => begun.wishes.terms_of_running(),
+            (None, None) => self.wishes.terms(),
+        }
     }
 
     /// What the oldest pod says.
     pub fn leader(&self) -> Option<&Resolution> {
         self.members.first().map(|(_, face)| face.as_ref())
-    }
-
-    pub fn gang(&self) -> Gang {
-        match self.gangs.last() {
-            None | Some(Declared::Units) => Gang::Units,
-            Some(Declared::All) => Gang::All,
-            Some(Declared::AtLeast(count)) => Gang::AtLeast(*count),
-        }
-    }
-
-    /// Whether any pod of it may not be evicted.
-    pub fn non_preemptible(&self) -> bool {
-        self.pinned > 0
-    }
-
-    /// Its key; where pods differ the last in order counts.
-    pub fn singleton(&self) -> Option<SingletonId> {
-        let mut hasher = DefaultHasher::new();
-        self.rare.as_ref()?.singletons.last()?.hash(&mut hasher);
-        Some(SingletonId(NonZeroU64::new(hasher.finish()).unwrap_or(NonZeroU64::MIN)))
-    }
-
-    /// The label of nodes that all its pods' nodes agree in; where pods differ the last in order
-    /// counts.
-    pub fn topology(&self) -> Option<&Arc<str>> {
-        self.rare.as_ref()?.topologies.last()
     }
 
     fn shown(&self) -> impl Iterator<Item = &Placement> {
@@ -204,8 +211,12 @@ impl Group {
     pub fn describe(&self, cluster: ClusterId, origins: &mut Pool<Origin>) -> Option<GroupName> {
         let root = self.root()?;
         let mut evidence = Vec::new();
-        if let Some(queue) = self.recorded_queue() {
-            evidence.push(format!("queue {queue}: kept since the first release").into());
+        let terms = self.terms();
+        if let Some(kept) = self.kept() {
+            evidence.push(format!("queue {}: kept since the first release", kept.queue).into());
+        }
+        if self.asks_for_else(&terms) {
+            evidence.push(format!("{terms}: kept since it began, whoever joined later").into());
         }
         evidence.extend(self.findings().flat_map(|found| found.evidence.iter().cloned()));
         let warnings = self.findings().flat_map(|found| found.warnings.iter().cloned());
@@ -225,6 +236,8 @@ impl Group {
                 chains: self.chains(root),
                 evidence: lines(evidence.into_iter()),
                 warnings: lines(self.disagreement().into_iter().chain(warnings)),
+                singleton: terms.singleton,
+                topology: terms.topology,
             })),
         })
     }
@@ -239,6 +252,11 @@ impl Group {
         let (own, others): (Vec<_>, Vec<_>) =
             self.shown().map(path).partition(|path| path.contains(&top));
         distinct(own.into_iter().chain(others))
+    }
+
+    /// Whether pods that wait ask to be treated in another way than the group is.
+    fn asks_for_else(&self, terms: &Terms) -> bool {
+        self.begun.is_some() && !self.wishes.is_empty() && self.wishes.terms() != *terms
     }
 
     /// Said when trees that joined by name were given different queues.
@@ -262,25 +280,18 @@ impl Group {
         let findings = &member.face.placement().findings;
         self.members.insert(age, Arc::clone(&member.face));
         self.faces.add(&member.face);
-        self.gangs.add(&findings.gang);
-        self.pinned += u32::from(findings.non_preemptible);
-        if let Some(key) = &findings.singleton {
-            self.rare.get_or_insert_default().singletons.add(key);
-        }
-        if let Some(key) = &findings.topology {
-            self.rare.get_or_insert_default().topologies.add(key);
-        }
         match &member.part {
             Part::Waiting(class) => {
+                self.wishes.add(findings);
                 self.classes.add(class);
                 if !findings.asked.is_empty() {
                     self.owned.get_or_insert_default().add(findings);
                 }
             }
-            Part::Started(queue) => {
-                self.started.get_or_insert_default().insert(age, queue.clone());
+            Part::Started(..) | Part::Bystander => {
+                self.begun.get_or_insert_default().add(pod, &member.part, findings);
             }
-            Part::Bystander => {}
+            Part::Dropped => {}
         }
     }
 
@@ -289,27 +300,22 @@ impl Group {
         let findings = &member.face.placement().findings;
         self.members.remove(&age);
         self.faces.remove(&member.face);
-        self.gangs.remove(&findings.gang);
-        self.pinned -= u32::from(findings.non_preemptible);
-        if let Some(rare) = &mut self.rare {
-            findings.singleton.iter().for_each(|key| rare.singletons.remove(key));
-            findings.topology.iter().for_each(|key| rare.topologies.remove(key));
-        }
         match &member.part {
             Part::Waiting(class) => {
+                self.wishes.remove(findings);
                 self.classes.remove(class);
                 if let Some(owned) = &mut self.owned {
                     owned.remove(findings);
                 }
                 self.owned.take_if(|owned| owned.is_empty());
             }
-            Part::Started(_) => {
-                if let Some(started) = &mut self.started {
-                    started.remove(&age);
+            Part::Started(..) | Part::Bystander => {
+                if let Some(begun) = &mut self.begun {
+                    begun.remove(pod, &member.part, findings);
                 }
-                self.started.take_if(|started| started.is_empty());
+                self.begun.take_if(|begun| begun.let_go.is_empty() && begun.wishes.is_empty());
             }
-            Part::Bystander => {}
+            Part::Dropped => {}
         }
     }
 }
@@ -397,6 +403,12 @@ impl Groups {
     pub fn shared(&self, id: GroupId, face: Arc<Resolution>) -> Arc<Resolution> {
         let known = self.table.get(&id).and_then(|group| group.faces.get(&face));
         known.cloned().unwrap_or(face)
+    }
+
+    /// The same record as the group has it already, so that equal ones are kept once.
+    pub fn shared_kept(&self, id: GroupId, kept: Kept) -> Arc<Kept> {
+        let known = self.table.get(&id).and_then(|group| group.kept());
+        known.filter(|known| ***known == kept).cloned().unwrap_or_else(|| Arc::new(kept))
     }
 
     pub fn join(&mut self, pod: PodId, member: &Membership) {

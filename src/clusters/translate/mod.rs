@@ -16,6 +16,7 @@ mod queues;
 mod start;
 mod tally;
 mod telling;
+mod terms;
 
 #[cfg(test)]
 mod tests;

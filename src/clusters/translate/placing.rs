@@ -5,11 +5,13 @@ use std::sync::Arc;
 use crate::api::names;
 use crate::api::released::Released;
 use crate::engine::event::Address;
-use crate::engine::{NodeId, PodId};
-use crate::grouping::{self, Gang, GroupKey, Member, ObjectKey, Placement, Resolution};
+use crate::engine::{GroupId, NodeId, PodId};
+use crate::grouping::{self, GroupKey, Member, ObjectKey, Placement, Resolution};
 
 use super::super::facts::{PodFacts, Stage};
 use super::groups::{Membership, Part};
+use super::telling::started;
+use super::terms::Kept;
 use super::{Pod, Record, Seat, Translator};
 
 impl Pod {
@@ -106,30 +108,39 @@ impl Translator {
 
     fn member(&mut self, record: &Record, managed: bool, before: &Seat) -> Membership {
         let facts = &record.facts;
-        let part = match facts.stage {
-            _ if managed && facts.open => {
-                let record = facts.released.as_ref();
-                Part::Started(record.map(|record| record.queue.as_str().into()))
-            }
-            Stage::Gated => Part::Waiting(facts.priority_class.clone()),
-            _ => Part::Bystander,
-        };
         let namespace_known = self.namespaces.contains_key(&record.address.namespace);
-        let kept = self.kept_face(before, &part);
+        let has_started = managed && facts.open;
+        let kept = self.kept_face(before, has_started);
         let informed = kept.is_some() || namespace_known;
         let face = kept.unwrap_or_else(|| self.face(record, managed));
         let group = self.groups.id(self.cluster, &face.placement().group);
         let face = self.groups.shared(group, face);
         let informed = informed && face.is_final();
+        let part = self.part(facts, has_started, group, &face);
         Membership { group, created: facts.created, face, part, informed }
+    }
+
+    /// What a pod means for its group.
+    fn part(&self, facts: &PodFacts, opened: bool, group: GroupId, face: &Resolution) -> Part {
+        match (&facts.stage, facts.released.as_deref()) {
+            (_, Some(record)) if opened => {
+                let kept = Kept::new(record, &face.placement().findings);
+                let kept = self.groups.shared_kept(group, kept);
+                Part::Started(started(record).unwrap_or(facts.created), Some(kept))
+            }
+            (_, None) if opened => Part::Started(facts.created, None),
+            (Stage::Gated, _) => Part::Waiting(facts.priority_class.clone()),
+            _ if facts.open => Part::Bystander,
+            _ => Part::Dropped,
+        }
     }
 
     /// From the first release on a group keeps its members and their queue, whatever
     /// becomes of its owners.
-    fn kept_face(&self, before: &Seat, part: &Part) -> Option<Arc<Resolution>> {
+    fn kept_face(&self, before: &Seat, has_started: bool) -> Option<Arc<Resolution>> {
         let Seat::Member(member, _) = before else { return None };
         let frozen = self.groups.get(member.group)?.is_frozen();
-        let same = member.part.has_started() == part.has_started();
+        let same = member.part.has_started() == has_started;
         (frozen && same && member.informed).then(|| Arc::clone(&member.face))
     }
 
@@ -167,8 +178,7 @@ fn asked(seat: &Seat) -> &[ObjectKey] {
     }
 }
 
-/// What was written with a release outlives its owners: it says which run the pod is of,
-/// and how many started with it.
+/// What was written with a release outlives its owners: it says which run the pod is of.
 fn as_recorded(resolution: Resolution, record: &Released, pod: &ObjectKey) -> Resolution {
     match resolution {
         Resolution::Needs(placement) => Resolution::Needs(recorded(placement, record, pod)),
@@ -177,17 +187,23 @@ fn as_recorded(resolution: Resolution, record: &Released, pod: &ObjectKey) -> Re
 }
 
 fn recorded(mut placement: Placement, record: &Released, pod: &ObjectKey) -> Placement {
-    let gang = placement.findings.gang;
-    if let (Gang::Units, size @ 2..) | (Gang::All, size) = (gang, record.size) {
-        Arc::make_mut(&mut placement.findings).gang = Gang::AtLeast(size);
+    let namespace = Arc::clone(&pod.namespace);
+    let joined = match &record.terms {
+        Some(terms) => terms.joined.as_deref().map(Arc::from),
+        None => match &*placement.group {
+            GroupKey::Named { name, .. } => Some(Arc::clone(name)),
+            GroupKey::Run { .. } => None,
+        },
+    };
+    if let Some(name) = joined {
+        placement.group = Arc::new(GroupKey::Named { namespace, name });
+        return placement;
     }
-    let named = matches!(*placement.group, GroupKey::Named { .. });
-    if !named && *placement.root.uid != *record.root {
-        let root = recorded_root(record, pod);
-        let namespace = Arc::clone(&pod.namespace);
-        placement.group = Arc::new(GroupKey::Run { namespace, root: Arc::clone(&root.uid) });
-        placement.root = root;
+    if *placement.root.uid != *record.root {
+        placement.root = recorded_root(record, pod);
     }
+    let root = Arc::clone(&placement.root.uid);
+    placement.group = Arc::new(GroupKey::Run { namespace, root });
     placement
 }
 

@@ -66,6 +66,11 @@ impl<T: Ord + Clone> Tally<T> {
         self.kept().is_empty()
     }
 
+    /// All of them, also those that are alike.
+    pub fn len(&self) -> u32 {
+        self.kept().iter().map(|(_, count)| count).sum()
+    }
+
     /// Different things, in order.
     pub fn kinds(&self) -> impl Iterator<Item = &T> {
         self.kept().iter().map(|(thing, _)| thing)
@@ -114,6 +119,7 @@ mod tests {
                     map.retain(|_, count| *count > 0);
                 }
                 prop_assert!(tally.kinds().eq(map.keys()));
+                prop_assert_eq!(tally.len(), map.values().sum::<u32>());
                 prop_assert_eq!(tally.last(), map.keys().next_back());
                 prop_assert_eq!(tally.get(&thing), map.get_key_value(&thing).map(|(known, _)| known));
                 prop_assert!(map.len() > 1 || matches!(tally, Tally::One(_)));

@@ -10,7 +10,7 @@ use crate::grouping::{Above, Metadata, ObjectKey, Resolution};
 
 use super::super::facts::Stage;
 use super::super::strip::uid;
-use super::groups::{Group, Part};
+use super::groups::Group;
 use super::{Pod, Seat, Told, Translator};
 
 impl Translator {
@@ -70,7 +70,8 @@ impl Translator {
         self.groups.index(id, queue);
         let cluster = self.cluster;
         let Some(group) = self.groups.get_mut(id) else { return };
-        let topology = group.topology().map(|key| self.nodes.topology(key));
+        let terms = group.terms();
+        let topology = terms.topology.as_ref().map(|key| self.nodes.topology(key));
         let thawed = group.was_frozen && !group.is_frozen();
         group.was_frozen = group.is_frozen();
         let name = group.describe(cluster, &mut self.origins);
@@ -84,9 +85,9 @@ impl Translator {
             cluster,
             root,
             queue: assignment,
-            gang: group.gang(),
-            singleton: group.singleton(),
-            non_preemptible: group.non_preemptible(),
+            gang: terms.gang,
+            singleton: terms.key(),
+            non_preemptible: terms.non_preemptible,
             topology,
         });
         if group.config != config {
@@ -105,9 +106,9 @@ impl Translator {
     fn assignment(&mut self, id: GroupId) -> (Option<Arc<str>>, Assignment) {
         let Some(group) = self.groups.get(id) else { return (None, Assignment::Unresolved) };
         let out = &mut self.out.inputs;
-        if let Some(queue) = group.recorded_queue() {
-            let assignment = Assignment::Queue(self.queues.id(queue, out));
-            return (Some(Arc::clone(queue)), assignment);
+        if let Some(kept) = group.kept() {
+            let assignment = Assignment::Queue(self.queues.id(&kept.queue, out));
+            return (Some(Arc::clone(&kept.queue)), assignment);
         }
         let Some(Resolution::Placed(placement)) = group.leader() else {
             return (None, Assignment::Unresolved);
@@ -173,7 +174,7 @@ impl Translator {
 }
 
 /// When a pod was let go, as its record says.
-fn started(record: &Released) -> Option<Millis> {
+pub(super) fn started(record: &Released) -> Option<Millis> {
     record.time.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond)
 }
 
@@ -194,10 +195,7 @@ impl Pod {
     /// The owner without which nobody knows the pod's queue.
     pub(super) fn needed_owner(&self) -> Option<&ObjectKey> {
         let Seat::Member(member, _) = &self.seat else { return None };
-        match member.part {
-            Part::Started(Some(_)) => None,
-            _ => member.face.needed(),
-        }
+        if member.part.is_recorded() { None } else { member.face.needed() }
     }
 
     /// What the engine should know of the pod beside its record.

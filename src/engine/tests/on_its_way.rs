@@ -45,7 +45,9 @@ fn a_gang_of_all_that_arrived_lacks_what_was_refused_of_as_many_as_began() {
     let urgent = world.single(queue, |pod| pod.priority = 9);
     world.apply(Event::Outcome(pods[1], Outcome::Refused { retry_at: 0 }));
     assert_eq!(world.decide(), [pods[1]], "before what has a higher priority");
-    pods.map(|pod| world.see(pod, PodState::Ended));
+    for pod in pods {
+        world.see(pod, PodState::Ended);
+    }
     assert_eq!(gang_of(&world, group), Gang::All, "as was told");
     assert_eq!(world.decide(), [urgent]);
 }

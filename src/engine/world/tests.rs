@@ -9,8 +9,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::engine::amounts::Amounts;
 use crate::engine::backlog::reopens_at;
+use crate::engine::event::GroupConfig;
 use crate::engine::group::Standing;
-use crate::engine::{Gang, ResourceId, SingletonId, Uid};
+use crate::engine::{Assignment, Gang, ResourceId, SingletonId, Uid};
 
 const HERE: ClusterId = ClusterId(0);
 

@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
 
-use crate::engine::action::{Action, Evict, QueueStatus, Release};
+use crate::engine::action::{Action, Evict, QueueStatus, Release, Terms};
 use crate::engine::event::{Address, Event, Input, Outcome};
 use crate::engine::{ClusterId, Millis, PodId, Uid};
 use crate::release::{Backoff, Clients, Counters, Counts, ReleaseError, Settings, Writer};
@@ -38,6 +38,7 @@ pub fn release(pod: u128) -> Release {
         group: "Job/j".into(),
         root: "root-uid".into(),
         size: 2,
+        terms: Box::new(Terms { min_count: Some(2), preemptible: true, ..Terms::default() }),
         time: NOON + 123,
         decision: 5,
         place: None,

@@ -3,3 +3,4 @@ mod cases;
 mod orders;
 mod owners;
 mod sharing;
+mod terms;
