@@ -136,7 +136,7 @@ impl Bench {
             cost,
             priority: 0,
             created,
-            started: None,
+            started: (state != PodState::Gated).then_some(created),
             never_preempts: false,
             state,
         };

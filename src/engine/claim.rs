@@ -13,7 +13,7 @@ use super::decide::{Cause, Decision, Eviction};
 use super::event::{Event, Preemption};
 use super::group::Turn;
 use super::model::{ClusterId, GroupId, Millis, PodId, PodState, QueueId, Reclaim};
-use super::pod::{Charge, ReleaseState};
+use super::pod::{Charge, Pod, ReleaseState};
 use super::reason::Reason;
 use super::shapes::ClassId;
 use super::slab::NONE;
@@ -227,7 +227,7 @@ impl Engine {
             .filter(|&pod| self.may_go(pod))
             .map(|slot| {
                 let pod = &self.pods[slot];
-                ((pod.priority, Reverse(pod.since()), Reverse(pod.id())), slot)
+                ((pod.priority, Reverse(pod.started), Reverse(pod.id())), slot)
             })
             .collect();
         pods.sort_unstable();
@@ -247,6 +247,7 @@ impl Engine {
         let is_open = matches!(pod.state, PodState::Released { .. } | PodState::Bound { .. });
         let spared = || self.claims.spared.get(&pod.id()).copied();
         is_open
+            && pod.started != Pod::UNKNOWN
             && pod.charge.is_some()
             && !self.claims.leaving.contains(&slot)
             && (self.claims.spared.is_empty() || spared().is_none_or(|until| until <= self.now))

@@ -162,11 +162,10 @@
 //! * Nothing of the claim's own group is prey.
 //! * Of the claim's own line only what has a lower priority is prey, and only if the queue
 //!   takes within itself.
-//! * A pod may be taken if it takes from the capacity, has been let go for certain and is not
-//!   leaving, has run for as long as its queue lets it (as the next queue above says that says
-//!   anything, else ten minutes), its work is preemptible, and no eviction of it was refused
-//!   that is not to be tried again yet. It runs since it was let go, or since it was made where
-//!   nobody knows that.
+//! * A pod may be taken if it takes from the capacity, was let go by us, for certain, and is not
+//!   leaving, has run since for as long as its queue lets it (as the next queue above says that
+//!   says anything, else ten minutes), its work is preemptible, and no eviction of it was refused
+//!   that is not to be tried again yet.
 //! * A gang is of more than one, or of all that have arrived. Its members are the pods that
 //!   were let go, are charged and are not leaving. Of a gang that has more members than must
 //!   start together any one is prey. So are all of any gang, as one, with those that are taken

@@ -1,8 +1,11 @@
 //! Room that is made by evictions, for work that has a better right to it.
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::DeleteParams};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{
+    Api,
+    api::{DeleteParams, Patch, PatchParams},
+};
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -166,6 +169,35 @@ async fn who_joins_what_runs_neither_protects_it_nor_goes_before_others() -> Res
     let waits = |pod: &&Pod| pod.metadata.name.as_deref() == Some("joins") && is_gated(pod);
     ensure!(pods.iter().filter(waits).count() == 1, "what joined went before others");
     lent.no_patch_twice()
+}
+
+#[tokio::test]
+async fn what_ran_before_its_namespace_opted_in_is_charged_and_never_evicted() -> Result<()> {
+    let room = json!({"guaranteed": {"cpu": "400m"}, "limit": {"cpu": "400m"}});
+    Lab::shared_client().await?.queue("settled", room).await?;
+    let lent = json!({"parent": "settled", "preemption": {"minRuntime": "0s"}});
+    let lent = Lab::new("settled-lent", lent).await?;
+    let own = json!({"parent": "settled", "guaranteed": {"cpu": "400m"}});
+    let own = Lab::new("settled-own", own).await?;
+    let namespaces: Api<Namespace> = Api::all(lent.client.clone());
+    let label = async |value: Value| {
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"tidegate.dev/managed": value}}}));
+        namespaces.patch(&lent.namespace, &PatchParams::default(), &patch).await
+    };
+    label(Value::Null).await?;
+    lent.create(bare_pod("settled", "200m")).await?;
+    open(&lent, 1).await?;
+    label("true".into()).await?;
+    lent.usage_is("cpu", "200m").await?;
+    lent.pod("lent", "200m").await?;
+    lent.released_at_least("lent").await?;
+    own.pod("first", "200m").await?;
+    own.released_at_least("first").await?;
+    own.pod("second", "200m").await?;
+    own.why_says("pod/second", "limit of queue \"settled\"").await?;
+    let evicted: Vec<String> = evictions(&lent)?.into_iter().map(|write| write.name).collect();
+    ensure!(evicted == ["lent"], "{evicted:?}");
+    Ok(())
 }
 
 fn labelled(name: &str, key: &str, value: &str) -> Value {

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::amounts::{Amounts, Axis, GROUPS, Need};
 use super::super::line::halves;
 use super::super::model::{Gang, GroupId, Millis, Reclaim, WithinQueue};
-use super::super::pod::Pod;
 use super::super::share;
 use super::super::tree::{Chosen, Node, ROOT};
 use super::super::world::Engine;
@@ -293,7 +292,7 @@ impl<'a> Taking<'a> {
         priority: Option<i32>,
     ) -> Option<Prey> {
         let pod = |&slot: &u32| &self.engine.pods[slot];
-        let newest = |slot: &u32| (pod(slot).since(), halves(pod(slot).id()));
+        let newest = |slot: &u32| (pod(slot).started, halves(pod(slot).id()));
         let (since, id) = pods.iter().map(newest).max()?;
         let priority = priority.or_else(|| pods.first().map(|slot| pod(slot).priority))?;
         Some(Prey { order: (priority, worth, Reverse(since), Reverse(id)), group, pods })
@@ -303,7 +302,7 @@ impl<'a> Taking<'a> {
         let pod = &self.engine.pods[slot];
         self.engine.may_go(slot)
             && pod.charge.is_some_and(|charge| charge.takes_capacity)
-            && pod.since() <= until
+            && pod.started <= until
     }
 
     /// Takes it, and has another look at what is left of its gang.
@@ -359,13 +358,6 @@ impl Engine {
             running.entry(group.line).or_default().push(slot);
         }
         running
-    }
-}
-
-impl Pod {
-    /// Since when it runs: since it was let go, else since it was made.
-    pub(super) fn since(&self) -> Millis {
-        if self.started == Self::UNKNOWN { self.created } else { self.started }
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Claim {
 #[derive(Debug)]
 struct Prey {
     pods: Vec<PodId>,
-    order: (i32, Worth, Reverse<Millis>, Reverse<Uid>),
+    order: (i32, Worth, Reverse<Option<Millis>>, Reverse<Uid>),
 }
 
 /// What is lost with a prey: the less the earlier.
@@ -220,7 +220,7 @@ impl<'a> Taking<'a> {
         let prey = |(pods, surplus): (Vec<PodId>, bool)| {
             let own = self.of.pods[&pods[0]].config.priority;
             let priority = if is_gang { highest.unwrap() } else { own };
-            let newest = pods.iter().map(|id| (self.of.pods[id].since(), *id)).max().unwrap();
+            let newest = pods.iter().map(|id| (self.of.pods[id].started, *id)).max().unwrap();
             let worth = if surplus { Worth::Surplus } else { Worth::Work };
             Prey { order: (priority, worth, Reverse(newest.0), Reverse(newest.1)), pods }
         };
@@ -232,7 +232,7 @@ impl<'a> Taking<'a> {
         let least = self.of.min_runtime(pod.config.group);
         self.of.may_go(id)
             && self.of.takes_capacity(pod)
-            && pod.since().saturating_add(least) <= self.of.now
+            && pod.started.is_some_and(|at| at.saturating_add(least) <= self.of.now)
     }
 
     fn spare(&mut self) {
@@ -261,10 +261,11 @@ impl<'a> Taking<'a> {
 }
 
 impl Reference {
-    /// Whether a pod runs for certain and its eviction may be asked for.
+    /// Whether a pod was let go by us for certain and its eviction may be asked for.
     fn may_go(&self, id: PodId) -> bool {
-        let state = self.pods[&id].config.state;
-        matches!(state, PodState::Released { .. } | PodState::Bound { .. })
+        let Pod { config, started, .. } = &self.pods[&id];
+        started.is_some()
+            && matches!(config.state, PodState::Released { .. } | PodState::Bound { .. })
             && self.is_charged(&self.pods[&id])
             && !self.is_leaving(&id)
             && self.spared.get(&id).is_none_or(|&until| until <= self.now)
@@ -280,7 +281,7 @@ impl Reference {
                 && self.may_go(**id)
         };
         let order =
-            |(&id, pod): (&PodId, &Pod)| (pod.config.priority, Reverse(pod.since()), Reverse(id));
+            |(&id, pod): (&PodId, &Pod)| (pod.config.priority, Reverse(pod.started), Reverse(id));
         let mut pods: Vec<_> = self.pods.iter().filter(may).map(order).collect();
         pods.sort_unstable();
         pods.truncate(DRAINED);
@@ -378,12 +379,5 @@ impl Reference {
         let path = self.payer(group).and_then(|queue| self.path(queue)).unwrap_or_default();
         let said = |queue: &QueueId| self.queues[queue].preemption.min_runtime;
         path.iter().find_map(said).unwrap_or(MIN_RUNTIME)
-    }
-}
-
-impl Pod {
-    /// Since when it runs.
-    pub(in super::super) fn since(&self) -> Millis {
-        self.started.unwrap_or(self.config.created)
     }
 }

@@ -158,7 +158,8 @@ impl Script {
             let created = Millis::from(self.random.within(1, 6));
             let priority = i32::from(self.random.one_in(5)) - i32::from(self.random.one_in(8));
             let never_preempts = self.random.one_in(6);
-            let started = self.random.one_in(3).then(|| Millis::from(self.random.below(5)) * 500);
+            let is_ours = !self.random.one_in(4);
+            let started = is_ours.then(|| Millis::from(self.random.below(5)) * 500);
             self.tell(Event::PodChanged(
                 id,
                 PodConfig { group, cost, priority, created, started, never_preempts, state },

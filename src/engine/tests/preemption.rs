@@ -263,6 +263,23 @@ fn work_that_is_not_preemptible_stays() {
 }
 
 #[test]
+fn what_runs_and_was_never_let_go_by_us_stays() {
+    let mut world = cluster(4);
+    let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(4));
+    let other = queue(&mut world, 2, |_| {});
+    let foreign = world.single(other, |pod| {
+        pod.cost = cost(2000);
+        pod.state = PodState::Bound { node: NodeId(1), terminating: false };
+    });
+    let lent = run(&mut world, other, 2, 1);
+    wait(&mut world, own, 4, 1);
+    let evicted: BTreeSet<PodId> = later(&mut world, SECOND).1.into_iter().collect();
+    assert_eq!(evicted, lent.into_iter().collect());
+    world.queue(2, |queue| (queue.hold, queue.drain) = (true, true));
+    assert!(!later(&mut world, SECOND).1.contains(&foreign));
+}
+
+#[test]
 fn within_a_queue_a_higher_priority_takes_from_a_lower_where_that_is_wanted() {
     for within_queue in [WithinQueue::Never, WithinQueue::LowerPriority] {
         let mut world = cluster(8);
