@@ -382,7 +382,10 @@ impl Engine {
             Event::PodChanged(id, config) => groups = [Some(config.group), group_of(id)],
             Event::PodRemoved(id) | Event::Outcome(id, _) => groups = [group_of(id), None],
             Event::Synced(of) | Event::Paused(of, _) | Event::Resumed(of) => cluster = Some(*of),
-            Event::NodeChanged(..) | Event::NodeRemoved(_) | Event::ForeignChanged(..) => return,
+            Event::NodeChanged(..)
+            | Event::NodeRemoved(_)
+            | Event::ForeignChanged(..)
+            | Event::UsedBefore(..) => return,
         }
         for at in (0..self.claims.made.len()).rev() {
             let group = &self.groups[self.claims.made[at].group];

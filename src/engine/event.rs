@@ -51,6 +51,20 @@ pub enum Event {
     Paused(ClusterId, Pause),
     /// The writer takes releases of a cluster again.
     Resumed(ClusterId),
+    /// What a queue used before anybody looked.
+    UsedBefore(QueueId, Used),
+}
+
+/// What a queue used on average until a time, later use counting more: see
+/// [`QueueConfig::half_life`] of the queue above, and its own for its own line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// Until when.
+    pub at: Millis,
+    /// By it and all below, if the queue above counts that.
+    pub whole: Vector,
+    /// By its own groups, if it counts that itself.
+    pub own: Vector,
 }
 
 /// Since when and why no gate is opened in a cluster.

@@ -17,7 +17,7 @@ const ONE: i128 = 1 << 40;
 const HALVINGS: u32 = 8;
 
 /// What is more counts as this, so that no sum overflows.
-const MOST: i128 = 1 << 85;
+pub(super) const MOST: i128 = 1 << 85;
 
 /// No sum is more.
 pub(super) const FULL: i128 = 2 * MOST * ONE;
@@ -26,7 +26,7 @@ pub(super) const FULL: i128 = 2 * MOST * ONE;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     at: Millis,
-    weight: i128,
+    pub(super) weight: i128,
 }
 
 impl Moment {
@@ -96,6 +96,15 @@ impl History {
     /// What was used until `at`, by weight.
     pub(super) fn sum(&self) -> &Amounts {
         &self.sum
+    }
+
+    /// What was used on average.
+    pub(super) fn average(&self) -> Amounts {
+        let mut average = Amounts::default();
+        for (axis, sum) in self.sum.iter().filter(|&(_, sum)| sum > 0) {
+            *average.at(axis) = sum / self.until.weight;
+        }
+        average
     }
 
     /// What was used on average is such a share of the capacity, by weight of the queue.

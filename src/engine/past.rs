@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::amounts::Amounts;
-use super::event::QueueConfig;
-use super::history::{FULL, History};
-use super::model::{QueueId, Vector};
-use super::tree::Histories;
+use super::event::{QueueConfig, Used};
+use super::history::{FULL, History, MOST, Moment};
+use super::model::{Millis, QueueId, Vector};
+use super::slab::NONE;
+use super::tree::{Histories, Place};
 use super::world::Engine;
 
 impl Engine {
@@ -47,18 +48,64 @@ impl Engine {
 
     /// Takes in what was used until now. What is used now the tree has to say.
     pub(super) fn recall_histories(&mut self, told: Vec<(QueueId, bool, Vector)>) {
-        let mut of = BTreeMap::new();
-        for (queue, own, used) in told {
-            let config = self.queues.get(&queue);
-            let above = if own { config } else { config.and_then(|c| self.queues.get(&c.parent?)) };
-            let Some(half_life) = above.and_then(|above| above.half_life) else { continue };
-            let mut sum = Amounts::default();
-            for (axis, amount) in self.axes.project(&used) {
-                *sum.at(axis) = amount.clamp(0, FULL);
-            }
-            of.insert((queue, own), History::new(half_life, self.now, sum));
-        }
-        self.tree.histories = Histories { now: self.now, of };
+        self.tree.histories = Histories { now: self.now, of: BTreeMap::new() };
         self.todo.tree = true;
+        for (queue, own, used) in told {
+            let Some(half_life) = self.half_life((queue, own)) else { continue };
+            let sum = self.sums(&used, |sum| sum.clamp(0, FULL));
+            let history = History::new(half_life, self.now, sum);
+            self.tree.histories.of.insert((queue, own), history);
+        }
+    }
+
+    /// Takes in what somebody remembers; since then it used what it uses now.
+    pub(super) fn used_before(&mut self, id: QueueId, used: &Used) {
+        self.settle();
+        let at = used.at.min(self.now);
+        for (place, average) in [((id, false), &used.whole), ((id, true), &used.own)] {
+            let Some(half_life) = self.half_life(place) else { continue };
+            let weight = Moment::new(at, half_life).weight;
+            let sum = self.sums(average, |average| average.clamp(0, MOST) * weight);
+            let mut history = History::new(half_life, at, sum);
+            history.uses(at, &self.used_at(place));
+            history.pass(self.now);
+            self.tree.histories.of.insert(place, history);
+        }
+    }
+
+    /// By what a history is measured, if there is one.
+    fn half_life(&self, (queue, own): Place) -> Option<Millis> {
+        let config = self.queues.get(&queue)?;
+        let above = if own { config } else { self.queues.get(&config.parent?)? };
+        above.half_life
+    }
+
+    fn used_at(&self, (queue, own): Place) -> Amounts {
+        let line = self.line_of.get(&queue).map(|&line| self.lines[line].node);
+        let at = if own { line } else { self.tree.at(queue) };
+        let node = at.filter(|&at| at != NONE).map(|at| self.tree.node(at));
+        node.map(|node| node.usage.clone()).unwrap_or_default()
+    }
+
+    fn sums(&self, amounts: &Vector, sum: impl Fn(i128) -> i128) -> Amounts {
+        let mut sums = Amounts::default();
+        for (axis, amount) in self.axes.project(amounts) {
+            *sums.at(axis) = sum(amount);
+        }
+        sums
+    }
+
+    /// What each queue with a history, and its own line, used on average until now.
+    pub fn used(&self) -> BTreeMap<QueueId, Used> {
+        let mut all = BTreeMap::<QueueId, Used>::new();
+        for (&(queue, own), history) in &self.tree.histories.of {
+            let mut history = history.clone();
+            history.pass(self.now);
+            let used = all.entry(queue).or_default();
+            let average = self.axes.vector(&history.average());
+            used.at = self.now;
+            *(if own { &mut used.own } else { &mut used.whole }) = average;
+        }
+        all
     }
 }

@@ -132,7 +132,9 @@
 //! The **past share** is the largest part, over all resources, that the history, divided by
 //! the weight at the time of the decision, is of the capacity; divided by the child's weight, each
 //! rounded down, in steps of 2^-60. A history begins with nothing when its queue is given another
-//! half-life, and when the child comes below another queue.
+//! half-life, and when the child comes below another queue. Somebody may remember what was used
+//! on average until a time, no later than now: then the history at that time is so much times its
+//! weight, and from then until now as much was used as is used now.
 //!
 //! # What is taken back
 //!
@@ -246,7 +248,7 @@ mod water;
 mod tests;
 
 use claims::Claim;
-use history::Used;
+use history::{Remembered, Used};
 use offers::Offer;
 use reserved::Reach;
 use round::{Band, Round};
@@ -278,6 +280,7 @@ pub(super) struct Reference {
     pub(super) reserved: Vec<(GroupId, Reach)>,
     /// While any queue has a half-life.
     used: Vec<Used>,
+    remembered: BTreeMap<Spot, Remembered>,
     /// When a history began, if not with the first that was used.
     begun: BTreeMap<Spot, Millis>,
     /// Resources that a node has had or a queue has spoken of.

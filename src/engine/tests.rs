@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::event::{
-    Event, GroupConfig, NodeConfig, Outcome, Pause, PodConfig, QueueConfig, Trouble,
+    Event, GroupConfig, NodeConfig, Outcome, Pause, PodConfig, QueueConfig, Trouble, Used,
 };
 use super::*;
 

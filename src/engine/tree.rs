@@ -30,7 +30,7 @@ use past::Later;
 use split::{Division, Part};
 
 pub(super) use bands::{BANDS, BANDS_OF_RIGHT, Band};
-pub(super) use past::Histories;
+pub(super) use past::{Histories, Place};
 pub(super) use reserved::Reserved;
 pub(super) use search::{Chosen, Seen, first_of_all, first_to_borrow};
 

@@ -133,6 +133,7 @@ impl Engine {
                 self.paused.remove(&cluster);
                 self.look_at_cluster(cluster);
             }
+            Event::UsedBefore(id, used) => self.used_before(id, &used),
         }
     }
 

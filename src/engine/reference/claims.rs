@@ -363,7 +363,10 @@ impl Reference {
             Event::QueueChanged(..) | Event::QueueRemoved(_) => {
                 (self.groups.keys().copied().collect(), None)
             }
-            Event::NodeChanged(..) | Event::NodeRemoved(_) | Event::ForeignChanged(..) => return,
+            Event::NodeChanged(..)
+            | Event::NodeRemoved(_)
+            | Event::ForeignChanged(..)
+            | Event::UsedBefore(..) => return,
         };
         for at in (0..self.claims.len()).rev() {
             let group = self.claims[at].group;

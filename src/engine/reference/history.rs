@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::super::event::QueueConfig;
-use super::super::model::{Millis, QueueId, ResourceId};
+use super::super::event::{self, QueueConfig};
+use super::super::model::{Millis, QueueId, ResourceId, Vector};
 use super::books::Books;
 use super::{Amounts, Reference, Spot};
 
@@ -21,16 +21,21 @@ pub(super) struct Used {
     usage: Amounts,
 }
 
+/// What somebody remembers of use, and what was used when that was told.
+#[derive(Clone, Debug)]
+pub(super) struct Remembered {
+    at: Millis,
+    average: Vector,
+    usage: Vector,
+}
+
 impl Reference {
     /// Moves time on.
     pub(super) fn pass(&mut self, now: Millis) {
         if now > self.now && self.queues.values().any(|queue| queue.half_life.is_some()) {
             let mut usage = self.books().usage;
             for amounts in usage.values_mut() {
-                let known = amounts
-                    .iter()
-                    .filter(|(r, _)| *r == ResourceId::PODS || self.known.contains(r));
-                *amounts = known.collect();
+                *amounts = amounts.iter().filter(|(r, _)| self.counts(*r)).collect();
             }
             self.used.push(Used { from: self.now, until: now, usage });
         }
@@ -49,7 +54,27 @@ impl Reference {
             anew.extend(below.map(|(&below, _)| Spot::Queue(below)));
             anew.push(Spot::Line(id));
         }
-        self.begun.extend(anew.into_iter().map(|spot| (spot, self.now)));
+        for spot in anew {
+            self.begun.insert(spot, self.now);
+            self.remembered.remove(&spot);
+        }
+    }
+
+    /// A history begins with what somebody remembers.
+    pub(super) fn used_before(&mut self, id: QueueId, used: event::Used) {
+        let usage = self.books().usage;
+        for (spot, average) in [(Spot::Queue(id), used.whole), (Spot::Line(id), used.own)] {
+            let usage = usage.get(&spot).cloned().unwrap_or_default();
+            let known = |amounts: Vector| amounts.iter().filter(|(r, _)| self.counts(*r)).collect();
+            let (average, usage) = (known(average), known(usage));
+            let remembered = Remembered { at: used.at.min(self.now), average, usage };
+            self.remembered.insert(spot, remembered);
+            self.begun.insert(spot, self.now);
+        }
+    }
+
+    fn counts(&self, resource: ResourceId) -> bool {
+        resource == ResourceId::PODS || self.known.contains(&resource)
     }
 
     /// Of the children of queues with a half-life.
@@ -88,23 +113,29 @@ impl Reference {
         points: &[i128],
     ) -> i128 {
         let begun = self.begun.get(&spot).copied().unwrap_or(Millis::MIN);
-        let mut sum = 0;
-        for used in self.used.iter().filter(|used| used.from >= begun) {
-            let usage = used.usage.get(&spot).map_or(0, |usage| usage.get(resource));
-            let mut at = used.from;
-            while at < used.until {
+        let uses = |mut sum: i128, mut at: Millis, until: Millis, usage: i128| {
+            while at < until {
                 let end = (at.div_euclid(half_life) + 1) * half_life;
                 let from = weight(at, half_life, points);
-                if end <= used.until {
+                if end <= until {
                     sum += usage.clamp(0, MOST) * (2 * ONE - from);
                     sum /= 2;
                     at = end;
                 } else {
-                    let until = weight(used.until, half_life, points);
-                    sum += usage.clamp(0, MOST) * (until - from);
-                    at = used.until;
+                    sum += usage.clamp(0, MOST) * (weight(until, half_life, points) - from);
+                    at = until;
                 }
             }
+            sum
+        };
+        let mut sum = 0;
+        if let Some(Remembered { at, average, usage }) = self.remembered.get(&spot) {
+            sum = average.get(resource).clamp(0, MOST) * weight(*at, half_life, points);
+            sum = uses(sum, *at, begun, usage.get(resource));
+        }
+        for used in self.used.iter().filter(|used| used.from >= begun) {
+            let usage = used.usage.get(&spot).map_or(0, |usage| usage.get(resource));
+            sum = uses(sum, used.from, used.until, usage);
         }
         sum
     }

@@ -49,6 +49,7 @@ impl Reference {
             Event::Synced(cluster) => drop(self.synced.insert(cluster)),
             Event::Paused(cluster, _) => drop(self.paused.insert(cluster)),
             Event::Resumed(cluster) => drop(self.paused.remove(&cluster)),
+            Event::UsedBefore(id, used) => self.used_before(id, used),
         }
         self.take_told();
         self.forget_nodes();

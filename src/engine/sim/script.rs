@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::super::event::{Event, GroupConfig, Outcome, Pause, PodConfig, Trouble};
+use super::super::event::{Event, GroupConfig, Outcome, Pause, PodConfig, Trouble, Used};
 use super::super::model::{Assignment, GroupId, Millis, NodeId, PodId, PodState, Uid};
 use super::super::reference::{Pod, Reference, Release};
 use super::queues::Shape;
@@ -40,6 +40,7 @@ const HAPPENINGS: &[(u32, Happening)] = &[
     (2, Script::releases_resume),
     (1, Script::cluster_is_synced),
     (2, Script::is_rehearsed),
+    (2, Script::used_before),
 ];
 
 /// So many of them happen where nothing is odd.
@@ -393,6 +394,14 @@ impl Script {
         let by = long + Millis::from(self.random.below(5)) * 500;
         self.now += if self.random.one_in(20) { -by } else { by };
         self.step(Step::Tick);
+    }
+
+    /// Some time ago, or as a clock says that runs ahead.
+    fn used_before(&mut self) {
+        let at = self.now + 2_000 - Millis::from(self.random.below(5)) * 1_000;
+        let (whole, own) = (self.shape.cost(&mut self.random), self.shape.cost(&mut self.random));
+        let queue = self.shape.queue(&mut self.random);
+        self.tell(Event::UsedBefore(queue, Used { at, whole, own }));
     }
 
     fn is_rehearsed(&mut self) {

@@ -148,3 +148,96 @@ fn absurd_half_lives_and_times_stop_nobody() {
         assert_eq!([a, b].map(|queue| world.usage(queue)), [4000, 4000], "{half_life}");
     }
 }
+
+/// What is known of past use, told to a world that was never there.
+fn remembered(world: &World, mut other: World) -> World {
+    let now = world.engine.now;
+    other.engine.tick(now);
+    for (queue, used) in world.engine.used() {
+        other.apply(Event::UsedBefore(queue, used));
+    }
+    other
+}
+
+#[test]
+fn what_somebody_remembers_counts_as_if_it_had_been_seen() {
+    let mut lived_on = cluster(8);
+    let [a, b] = two(&mut lived_on, Some(168 * HOUR));
+    let mut begins = cluster(8);
+    two(&mut begins, Some(168 * HOUR));
+    let all = pods(&mut lived_on, a, 8, 1);
+    run_for_an_hour(&mut lived_on, &all);
+    let mut remembers = remembered(&lived_on, begins);
+    assert_eq!(remembers.engine.used(), lived_on.engine.used());
+    for world in [&mut lived_on, &mut remembers] {
+        pods(world, a, 1, 8);
+        pods(world, b, 1, 8);
+        assert_eq!(turns(world, 1), [b], "it used nothing");
+    }
+}
+
+#[test]
+fn what_is_remembered_fades_from_the_time_that_it_is_of() {
+    let mut world = cluster(8);
+    let [a, _] = two(&mut world, Some(HOUR));
+    world.engine.tick(3 * HOUR);
+    let told = |at| Used { at, whole: cpus(4), own: cpus(2) };
+    let used = |world: &World| world.engine.used()[&a].whole.get(CPU);
+    world.apply(Event::UsedBefore(a, told(2 * HOUR)));
+    assert_eq!(used(&world), 2_000);
+    assert_eq!(world.engine.used()[&a].own, Vector::default(), "its own queue counts nothing");
+    world.apply(Event::UsedBefore(a, told(9 * HOUR)));
+    assert_eq!(used(&world), 4_000, "a time to come is now");
+    world.engine.tick(4 * HOUR);
+    assert_eq!(used(&world), 2_000);
+    world.apply(Event::UsedBefore(QueueId(1), told(0)));
+    world.apply(Event::UsedBefore(QueueId(77), told(0)));
+    assert_eq!(world.engine.used()[&QueueId(1)].whole, Vector::default());
+    assert!(!world.engine.used().contains_key(&QueueId(77)));
+}
+
+#[test]
+fn absurd_memories_stop_nobody() {
+    for amount in [i128::MIN, i128::MAX] {
+        for at in [Millis::MIN, 0, Millis::MAX] {
+            let mut world = cluster(8);
+            let [a, b] = two(&mut world, Some(HOUR));
+            let whole = cpu(amount);
+            world.apply(Event::UsedBefore(a, Used { at, own: whole.clone(), whole }));
+            for queue in [a, b] {
+                pods(&mut world, queue, 8, 1);
+            }
+            world.decide();
+            world.engine.tick(Millis::MAX);
+            assert_eq!([a, b].map(|queue| world.usage(queue)), [4000, 4000], "{amount} {at}");
+        }
+    }
+}
+
+/// Two queues of which the first runs a pod of one CPU and a thousandth.
+fn running(state: PodState) -> World {
+    let mut world = cluster(8);
+    let [a, _] = two(&mut world, Some(HOUR));
+    world.single(a, |pod| (pod.cost, pod.state) = (cost(1001), state));
+    world
+}
+
+#[test]
+fn who_dies_every_twenty_seconds_forgets_no_use_of_what_still_runs() {
+    let state = PodState::Bound { node: NodeId(1), terminating: false };
+    let (mut lives_on, mut dies) = (running(state), running(state));
+    let used = |world: &World| world.engine.used()[&QueueId(2)].whole.get(CPU);
+    for second in (20..=1_200).step_by(20) {
+        lives_on.engine.tick(second * 1_000);
+        // What was written down when it last began is all that is left.
+        let written = dies.engine.used();
+        dies = running(state);
+        dies.engine.tick(second * 1_000);
+        for (queue, used) in written {
+            dies.apply(Event::UsedBefore(queue, used));
+        }
+        let missing = used(&lives_on) - used(&dies);
+        assert!((0..=i128::from(second) / 20).contains(&missing), "{second} s: {missing}");
+    }
+    assert!(used(&lives_on) > 200);
+}

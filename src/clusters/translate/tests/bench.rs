@@ -11,7 +11,9 @@ use super::super::{Output, Translator};
 use crate::clusters::facts::{Observation, SeenPod, Watch};
 use crate::clusters::pod::Pod;
 use crate::clusters::strip;
-use crate::engine::event::{Event, GroupConfig, GroupName, Input, Name, NodeConfig, PodConfig};
+use crate::engine::event::{
+    Event, GroupConfig, GroupName, Input, Name, NodeConfig, PodConfig, Used,
+};
 use crate::engine::{
     Assignment, ClusterId, DomainId, GroupId, Millis, NodeId, PodId, PodState, QueueId, ResourceId,
     Vector,
@@ -180,6 +182,7 @@ pub struct Mirror {
     pub resources: BTreeMap<ResourceId, String>,
     pub queue_names: BTreeMap<QueueId, (String, bool)>,
     pub queues: BTreeMap<QueueId, String>,
+    pub used: BTreeMap<QueueId, Used>,
     pub node_names: BTreeMap<NodeId, String>,
     domain_names: BTreeMap<DomainId, String>,
     pub nodes: BTreeMap<NodeId, NodeConfig>,
@@ -279,6 +282,7 @@ impl Mirror {
                 self.forget_if_empty(pod.group);
             }
             Event::Synced(_) => self.synced += 1,
+            Event::UsedBefore(id, used) => drop(self.used.insert(id, used)),
             Event::Outcome(..) | Event::Paused(..) | Event::Resumed(_) => {
                 panic!("not ours to say")
             }
