@@ -15,6 +15,7 @@
 
 mod text;
 
+use std::fmt;
 use std::iter::Sum;
 use std::ops::Add;
 
@@ -24,6 +25,8 @@ pub use text::{ParseError, format, format_alike, parse};
 const NANOS: i128 = 1_000_000_000;
 /// Nano units in a thousandth.
 const NANOS_PER_MILLI: i128 = 1_000_000;
+/// Millionths in one.
+const MILLION: i128 = 1_000_000;
 
 /// An exact amount in units of a thousand-millionth (nano), within ±[`Quantity::MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,6 +76,29 @@ impl Quantity {
     #[must_use]
     pub fn engine_units_floor(self, resource: &str) -> i128 {
         self.0.div_euclid(nanos_per_engine_unit(resource))
+    }
+
+    /// So many millionths of the engine's unit; capped.
+    #[must_use]
+    pub fn of_millionths(resource: &str, millionths: i128) -> Self {
+        let nanos = nanos_per_engine_unit(resource) / MILLION;
+        Self::capped(millionths.saturating_mul(nanos))
+    }
+
+    /// The amount in millionths of the engine's unit, rounded down.
+    #[must_use]
+    pub fn millionths(self, resource: &str) -> i128 {
+        self.0.div_euclid(nanos_per_engine_unit(resource) / MILLION)
+    }
+}
+
+/// All digits, without a suffix.
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, nanos) = (self.0.abs() / NANOS, self.0.abs() % NANOS);
+        let sign = if self.is_negative() { "-" } else { "" };
+        let fraction = if nanos == 0 { String::new() } else { format!(".{nanos:09}") };
+        write!(f, "{sign}{whole}{}", fraction.trim_end_matches('0'))
     }
 }
 
@@ -129,6 +155,21 @@ mod tests {
         let amount = amount(text);
         assert_eq!(amount.engine_units(resource), up);
         assert_eq!(amount.engine_units_floor(resource), down);
+    }
+
+    #[rstest]
+    #[case("cpu", 22_927, "0.000022927")]
+    #[case("cpu", 1_500_000_000, "1.5")]
+    #[case("nvidia.com/gpu", 23, "0.000023")]
+    #[case("nvidia.com/gpu", 0, "0")]
+    #[case("memory", -1_500_000, "-1.5")]
+    fn millionths_are_written_with_all_digits_and_read_again(
+        #[case] resource: &str,
+        #[case] millionths: i128,
+        #[case] text: &str,
+    ) {
+        assert_eq!(Quantity::of_millionths(resource, millionths).to_string(), text);
+        assert_eq!(amount(text).millionths(resource), millionths);
     }
 
     #[test]

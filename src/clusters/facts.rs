@@ -138,6 +138,19 @@ pub struct QueueFacts {
     pub malformed: Option<Arc<str>>,
     /// Whose work may use it.
     pub access: Access,
+    /// What it used before, as far as somebody wrote that down.
+    pub past: Option<PastFacts>,
+}
+
+/// What a queue used on average, in millionths of the engine's units.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PastFacts {
+    /// Until when.
+    pub at: Millis,
+    /// Here and below.
+    pub whole: BTreeMap<String, i128>,
+    /// By its own groups.
+    pub own: BTreeMap<String, i128>,
 }
 
 /// Whose work may use a queue.

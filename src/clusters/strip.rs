@@ -18,7 +18,9 @@ use crate::grouping::{self, Metadata, ObjectKey, Owner};
 use crate::quantity;
 
 use super::cost::effective_request;
-use super::facts::{Access, NamespaceFacts, NodeFacts, PodFacts, QueueFacts, SeenPod, Stage};
+use super::facts::{
+    Access, NamespaceFacts, NodeFacts, PastFacts, PodFacts, QueueFacts, SeenPod, Stage,
+};
 use super::pod::{Pod, PodSpec};
 
 /// Longest `tidegate.dev/released` that is read; ours are under 400 bytes.
@@ -133,7 +135,20 @@ pub fn queue(queue: &DynamicObject) -> QueueFacts {
             namespaces: spec.namespaces,
             priority_classes: spec.priority_classes.into(),
         },
+        past: queue.status.and_then(|status| past(&status.past_usage?)),
     }
+}
+
+/// As it was written by us; whatever cannot be read is forgotten as a whole.
+fn past(written: &v1alpha1::PastUsage) -> Option<PastFacts> {
+    let at = written.as_of.parse::<jiff::Timestamp>().ok()?.as_millisecond();
+    let units = |amounts: &BTreeMap<String, String>| -> Option<BTreeMap<String, i128>> {
+        let unit = |(name, amount): (&String, &String)| {
+            Some((name.clone(), quantity::parse(amount).ok()?.millionths(name)))
+        };
+        amounts.iter().map(unit).collect()
+    };
+    Some(PastFacts { at, whole: units(&written.usage)?, own: units(&written.own)? })
 }
 
 fn max_running(most: Option<v1alpha1::MaxRunning>) -> MaxRunning {

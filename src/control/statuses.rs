@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::action::{Action, Full, QueueStatus};
+use crate::engine::action::{Action, Full, PastUsage, QueueStatus};
+use crate::engine::event::Used;
 use crate::engine::{Engine, Millis, QueueId, QueueSummary, Vector};
 use crate::view::{Names, View};
 
@@ -17,6 +18,11 @@ use super::backlog;
 const EVERY: Millis = 1_000;
 /// The same when a backlog is full, or has just become so or ceased to be.
 const EVERY_FULL: Millis = 100;
+/// Shortest time between two times at which it is said what was used before: that changes all
+/// the time.
+const PAST_EVERY: Millis = 30_000;
+/// What it is at least for each queue of which it is said: five writes a second.
+const PAST_A_QUEUE: Millis = 200;
 /// Waiting pods that can be gone through in a millisecond without anybody noticing.
 const PODS_A_MILLI: u64 = 100;
 
@@ -28,6 +34,8 @@ pub(super) struct Statuses {
     full: BTreeSet<QueueId>,
     due: bool,
     looked: Option<Millis>,
+    /// When it was last said what was used before.
+    remembered: Option<Millis>,
 }
 
 impl Statuses {
@@ -45,7 +53,7 @@ impl Statuses {
         names: &Names,
     ) -> Vec<Action> {
         let turned = *engine.full() != self.full;
-        let due = self.due || turned || !self.full.is_empty();
+        let due = self.due || turned || !self.full.is_empty() || self.is_past_due(now, engine);
         let next = self.looked.map_or(now, |looked| looked + self.pause(turned, engine));
         if !view.synced || !due || now < next {
             return Vec::new();
@@ -54,6 +62,13 @@ impl Statuses {
         self.looked = Some(now);
         self.full.clone_from(engine.full());
         self.changed(now, view, engine, names)
+    }
+
+    /// Whether what was used before is to be said again.
+    fn is_past_due(&self, now: Millis, engine: &Engine) -> bool {
+        let queues = i64::try_from(engine.remembered()).unwrap_or(i64::MAX);
+        let every = PAST_EVERY.max(queues.saturating_mul(PAST_A_QUEUE));
+        queues > 0 && self.remembered.is_none_or(|last| now >= last.saturating_add(every))
     }
 
     fn pause(&self, turned: bool, engine: &Engine) -> Millis {
@@ -70,11 +85,21 @@ impl Statuses {
     fn changed(&mut self, now: Millis, view: &View, engine: &Engine, names: &Names) -> Vec<Action> {
         self.last.retain(|name, _| view.queues.get(name).is_some_and(|row| row.exists));
         let mut actions = Vec::new();
+        let mut used = BTreeMap::new();
+        let says_past = self.is_past_due(now, engine);
+        if says_past {
+            (used, self.remembered) = (engine.used(), Some(now));
+        }
         for queue in engine.queues() {
             let full = self.full.contains(&queue.id);
             let full = full.then(|| backlog::full(now, engine, names, queue.id));
-            let Some(status) = status(view, engine, names, &queue, full) else { continue };
+            let Some(mut status) = status(view, engine, names, &queue, full) else { continue };
             let last = self.last.get(&status.name);
+            status.past = if says_past {
+                used.remove(&queue.id).map(|used| past(names, &used))
+            } else {
+                last.and_then(|last| last.past.clone())
+            };
             if last != Some(&status) {
                 let known = last.and_then(|last| last.full.as_ref());
                 let urgent = backlog::is_news(status.full.as_ref(), known);
@@ -105,6 +130,7 @@ fn status(
         running: row.running,
         usage: by_name(names, &queue.usage),
         entitlement: by_name(names, &queue.entitled),
+        past: None,
         share: row.share_per_mille,
         oldest: row.oldest,
         ready: row.problem.clone().map_or(Ok(()), Err),
@@ -115,6 +141,11 @@ fn status(
         full,
         urgent: false,
     })
+}
+
+fn past(names: &Names, used: &Used) -> PastUsage {
+    let [whole, own] = [&used.whole, &used.own].map(|amounts| by_name(names, amounts));
+    PastUsage { at: used.at, whole, own }
 }
 
 fn by_name(names: &Names, vector: &Vector) -> BTreeMap<Arc<str>, i128> {

@@ -107,6 +107,8 @@ pub struct QueueStatus {
     pub usage: BTreeMap<Arc<str>, i128>,
     /// Amounts that it and those below are entitled to, by resource name.
     pub entitlement: BTreeMap<Arc<str>, i128>,
+    /// What it used before, where that counts.
+    pub past: Option<PastUsage>,
     /// Dominant share in thousandths of the fleet.
     pub share: u64,
     /// Earliest creation of a waiting pod.
@@ -125,6 +127,17 @@ pub struct QueueStatus {
     pub full: Option<Full>,
     /// Admission should know it before the queue's turn comes.
     pub urgent: bool,
+}
+
+/// What a queue used on average until a time, in millionths by resource name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastUsage {
+    /// Until when.
+    pub at: Millis,
+    /// Here and below.
+    pub whole: BTreeMap<Arc<str>, i128>,
+    /// By its own groups.
+    pub own: BTreeMap<Arc<str>, i128>,
 }
 
 /// Whose new pods are to be refused while a queue's backlog is full.

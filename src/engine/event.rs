@@ -56,7 +56,8 @@ pub enum Event {
 }
 
 /// What a queue used on average until a time, later use counting more: see
-/// [`QueueConfig::half_life`] of the queue above, and its own for its own line.
+/// [`QueueConfig::half_life`] of the queue above, and its own for its own line. In millionths:
+/// little use of long ago adds up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Used {
     /// Until when.

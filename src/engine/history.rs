@@ -17,7 +17,20 @@ const ONE: i128 = 1 << 40;
 const HALVINGS: u32 = 8;
 
 /// What is more counts as this, so that no sum overflows.
-pub(super) const MOST: i128 = 1 << 85;
+const MOST: i128 = 1 << 85;
+
+/// Averages are told in millionths.
+const MILLION: i128 = 1_000_000;
+
+/// The sum of who used so many millionths on average, by the weight at its end.
+pub(super) fn sum_of(average: i128, weight: i128) -> i128 {
+    times(average.clamp(0, MOST * MILLION), weight, MILLION)
+}
+
+/// `amount` × `by` ÷ `of`, rounded down, for factors below 2^42.
+fn times(amount: i128, by: i128, of: i128) -> i128 {
+    amount / of * by + amount % of * by / of
+}
 
 /// No sum is more.
 pub(super) const FULL: i128 = 2 * MOST * ONE;
@@ -98,11 +111,11 @@ impl History {
         &self.sum
     }
 
-    /// What was used on average.
+    /// What was used on average, in millionths.
     pub(super) fn average(&self) -> Amounts {
         let mut average = Amounts::default();
         for (axis, sum) in self.sum.iter().filter(|&(_, sum)| sum > 0) {
-            *average.at(axis) = sum / self.until.weight;
+            *average.at(axis) = times(sum, MILLION, self.until.weight);
         }
         average
     }

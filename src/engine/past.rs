@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::amounts::Amounts;
 use super::event::{QueueConfig, Used};
-use super::history::{FULL, History, MOST, Moment};
+use super::history::{FULL, History, Moment, sum_of};
 use super::model::{Millis, QueueId, Vector};
 use super::slab::NONE;
 use super::tree::{Histories, Place};
@@ -65,7 +65,7 @@ impl Engine {
         for (place, average) in [((id, false), &used.whole), ((id, true), &used.own)] {
             let Some(half_life) = self.half_life(place) else { continue };
             let weight = Moment::new(at, half_life).weight;
-            let sum = self.sums(average, |average| average.clamp(0, MOST) * weight);
+            let sum = self.sums(average, |average| sum_of(average, weight));
             let mut history = History::new(half_life, at, sum);
             history.uses(at, &self.used_at(place));
             history.pass(self.now);
@@ -95,7 +95,14 @@ impl Engine {
         sums
     }
 
-    /// What each queue with a history, and its own line, used on average until now.
+    /// How many queues, and own lines of queues, have a history.
+    #[must_use]
+    pub fn remembered(&self) -> usize {
+        self.tree.histories.of.len()
+    }
+
+    /// What each queue with a history, and its own line, used on average until now, in millionths.
+    #[must_use]
     pub fn used(&self) -> BTreeMap<QueueId, Used> {
         let mut all = BTreeMap::<QueueId, Used>::new();
         for (&(queue, own), history) in &self.tree.histories.of {

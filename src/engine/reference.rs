@@ -133,8 +133,8 @@
 //! the weight at the time of the decision, is of the capacity; divided by the child's weight, each
 //! rounded down, in steps of 2^-60. A history begins with nothing when its queue is given another
 //! half-life, and when the child comes below another queue. Somebody may remember what was used
-//! on average until a time, no later than now: then the history at that time is so much times its
-//! weight, and from then until now as much was used as is used now.
+//! on average until a time, no later than now, in millionths: then the history at that time is so
+//! much times its weight, rounded down, and from then until now as much was used as is used now.
 //!
 //! # What is taken back
 //!

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
+use tidegate::quantity;
 
 use crate::support::{
     audit,
@@ -192,6 +193,36 @@ async fn a_controller_killed_again_and_again_lets_work_go_in_the_order_of_one_th
     ensure!(record.released() == expected, "{:?} is not {expected:?}", record.released());
     ensure!(record.peak(|_| true) == 1000, "more than one at a time");
     lab.no_patch_twice()
+}
+
+/// What a queue's own groups used of CPU before, in nano cores, and until when; once it is known to
+/// be something later than that.
+async fn past(lab: &Lab, after: &str) -> Result<(i128, String)> {
+    wait::for_some("the past is written", wait::SOON, async || {
+        let status = lab.get_queue(&lab.namespace).await?.status.unwrap_or_default();
+        let Some(past) = status.past_usage.filter(|past| *past.as_of > *after) else {
+            return Ok(None);
+        };
+        let Some(cpu) = past.own.get("cpu") else { return Ok(None) };
+        Ok(Some((quantity::parse(cpu)?.nanos(), past.as_of)))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_a_queue_used_is_known_to_the_controller_after_one_that_was_killed() -> Result<()> {
+    let tidegate = Tidegate::exclusive().await?;
+    let lab = Lab::on(&tidegate, "back-past", json!({"usageHalfLife": "168h"})).await?;
+    lab.create(bare_pod("works", "1")).await?;
+    lab.released(&["works"]).await?;
+    let (used, until) = past(&lab, "").await?;
+    tidegate.stop_controller("KILL")?;
+    lab.delete_pod("works").await?;
+    tidegate.start_controller().await?;
+    tidegate.synced().await?;
+    let (remembered, _) = past(&lab, &until).await?;
+    ensure!(used > 0 && remembered > used * 99 / 100, "{remembered} of {used} nano cores");
+    Ok(())
 }
 
 fn brief_pod(name: &str) -> Value {

@@ -283,6 +283,7 @@ async fn a_status_is_written_when_it_changed_and_survives_a_restart() -> Result<
         generation: 1,
         pending: (1, 3),
         running: (1, 1),
+        past: None,
         usage: [("cpu".into(), 1_250), ("memory".into(), 4 << 30)].into(),
         share: 125,
         oldest: Some(1_796_040_000_000),

@@ -5,7 +5,7 @@ mod stored;
 
 pub use queue::{
     Amount, Backlog, Count, Growth, LabelSelector, LabelSelectorRequirement, MaxPending,
-    MaxRunning, Order, Placement, Preemption, Queue, QueueCondition, QueueSpec, QueueStatus,
-    Reclaim, Resources, SelectorOperator, Stop, WithinQueue,
+    MaxRunning, Order, PastUsage, Placement, Preemption, Queue, QueueCondition, QueueSpec,
+    QueueStatus, Reclaim, Resources, SelectorOperator, Stop, WithinQueue,
 };
 pub use stored::{StoredQueue, read_queue};

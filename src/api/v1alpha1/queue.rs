@@ -393,6 +393,10 @@ pub struct QueueStatus {
     /// What it may have when everybody who asks is served in turn, never more than it asks for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub entitlement: BTreeMap<String, String>,
+    /// What it used before, where that counts: `usageHalfLife` of this queue or the one above.
+    /// A controller that begins goes on from there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub past_usage: Option<PastUsage>,
     /// Dominant share of the fleet in percent, before weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
@@ -407,6 +411,21 @@ pub struct QueueStatus {
     #[serde(default)]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<QueueCondition>,
+}
+
+/// What a queue used on average, the half counting of what is a half-life ago.
+#[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PastUsage {
+    /// Until when (RFC 3339). It is written at most twice a minute.
+    #[serde(default)]
+    pub as_of: String,
+    /// By all work here and below, where the queue above has a `usageHalfLife`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub usage: BTreeMap<String, String>,
+    /// By its own groups alone, where it has a `usageHalfLife` itself.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub own: BTreeMap<String, String>,
 }
 
 /// Whose new pods are refused by admission while a queue's backlog is full.

@@ -30,7 +30,7 @@ use crate::engine::{ClusterId, GroupId, Millis, NodeId, PodId, PodState, Vector}
 use crate::grouping::{Findings, Lookup, Metadata, ObjectKey};
 
 use super::facts::{
-    NamespaceFacts, NodeFacts, Observation, PodFacts, QueueFacts, SeenPod, Stage, Watch,
+    NamespaceFacts, NodeFacts, Observation, PastFacts, PodFacts, QueueFacts, SeenPod, Stage, Watch,
 };
 use groups::{Group, Groups, Membership, address};
 use intern::Resources;
@@ -58,6 +58,8 @@ pub struct Translator {
     start: Start,
     namespaces: BTreeMap<Arc<str>, NamespaceFacts>,
     queues: Queues,
+    /// What queues used before, until that was told.
+    pasts: Option<BTreeMap<Arc<str>, PastFacts>>,
     nodes: Nodes,
     resources: Resources,
     owners: OwnerCache,
@@ -151,6 +153,7 @@ impl Translator {
             start: Start::Listing,
             namespaces: BTreeMap::new(),
             queues: Queues::default(),
+            pasts: Some(BTreeMap::new()),
             nodes: Nodes::default(),
             resources: Resources::default(),
             owners: OwnerCache::default(),
@@ -291,8 +294,11 @@ impl Translator {
             && self.namespaces.get(namespace).is_some_and(label)
     }
 
-    fn queue(&mut self, facts: QueueFacts) {
+    fn queue(&mut self, mut facts: QueueFacts) {
         let name = Arc::clone(&facts.name);
+        if let (Some(past), Some(pasts)) = (facts.past.take(), &mut self.pasts) {
+            pasts.insert(Arc::clone(&name), past);
+        }
         let Self { queues, resources, out, .. } = self;
         if queues.applied(facts, resources, &mut out.inputs) {
             self.groups.touch_queue(&name);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::api::released::Released;
-use crate::engine::event::{Event, GroupConfig, Input, Maker, Name, PodConfig};
+use crate::engine::event::{Event, GroupConfig, Input, Maker, Name, PodConfig, Used};
 use crate::engine::{Assignment, GroupId, Millis, PodId, PodState, Vector};
 use crate::grouping::{Above, Metadata, ObjectKey, Resolution};
 
@@ -34,7 +34,21 @@ impl Translator {
             }
         }
         if self.starts() {
+            self.tell_pasts();
             self.say(Event::Synced(self.cluster));
+        }
+    }
+
+    /// What queues used before this process: told once, when all that they use now is known.
+    fn tell_pasts(&mut self) {
+        let Self { pasts, queues, resources, out, .. } = self;
+        for (name, past) in pasts.take().into_iter().flatten() {
+            let inputs = &mut out.inputs;
+            let [whole, own] =
+                [&past.whole, &past.own].map(|amounts| resources.vector(amounts, inputs));
+            let used = Used { at: past.at, whole, own };
+            let queue = queues.id(&name, inputs);
+            inputs.push(Input::Event(Event::UsedBefore(queue, used)));
         }
     }
 

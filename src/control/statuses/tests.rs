@@ -218,3 +218,51 @@ fn more_guaranteed_than_there_is_is_told_until_there_is_enough() {
     engine.apply(0, Event::NodeChanged(NodeId(1), node));
     assert_eq!(said(&engine), None);
 }
+
+/// Of a node with capacity, the lower queue uses half since the beginning.
+fn remembering() -> World {
+    let mut world = World::new();
+    let config = QueueConfig {
+        half_life: Some(60_000),
+        limit: [(ResourceId::CPU, 9_000)].into_iter().collect(),
+        max_pending: Some(10),
+        ..QueueConfig::default()
+    };
+    world.engine.apply(0, Event::QueueChanged(QUEUE, config));
+    world.names.learn(Name::Resource(ResourceId::CPU, "cpu".into()));
+    let pod = world.wait(1, QUEUE, &owner("a"))[0];
+    let config = PodConfig {
+        group: GroupId(1),
+        cost: [(ResourceId::CPU, 1_000)].into_iter().collect(),
+        priority: 0,
+        created: 1,
+        started: Some(0),
+        never_preempts: false,
+        state: PodState::Released { held: false },
+    };
+    world.engine.apply(0, Event::PodChanged(pod, config));
+    world
+}
+
+#[test]
+fn what_was_used_before_is_written_again_after_half_a_minute_though_nothing_changed() {
+    let mut world = remembering();
+    let mut cpus = |now| {
+        world.engine.tick(now);
+        let past = world.written(now)?.past.unwrap();
+        Some((past.at, past.own.get("cpu").copied().unwrap_or(0)))
+    };
+    assert_eq!(cpus(0), Some((0, 0)));
+    assert_eq!(cpus(PAST_EVERY - EVERY), None);
+    assert_eq!(cpus(PAST_EVERY), Some((PAST_EVERY, 292_893_218)), "half counts after a minute");
+    assert_eq!(cpus(2 * PAST_EVERY), Some((2 * PAST_EVERY, 500_000_000)));
+}
+
+#[test]
+fn a_status_that_is_written_for_another_reason_says_the_same_past() {
+    let mut world = remembering();
+    world.written(0).unwrap();
+    world.engine.tick(5_000);
+    world.wait(1, BELOW, &owner("b"));
+    assert_eq!(world.written(5_000).unwrap().past.unwrap().at, 0);
+}

@@ -130,7 +130,10 @@ impl Reference {
         };
         let mut sum = 0;
         if let Some(Remembered { at, average, usage }) = self.remembered.get(&spot) {
-            sum = average.get(resource).clamp(0, MOST) * weight(*at, half_life, points);
+            let average = average.get(resource).clamp(0, MOST * 1_000_000);
+            let (whole, rest) = (average / 1_000_000, average % 1_000_000);
+            let weight = weight(*at, half_life, points);
+            sum = whole * weight + rest * weight / 1_000_000;
             sum = uses(sum, *at, begun, usage.get(resource));
         }
         for used in self.used.iter().filter(|used| used.from >= begun) {

@@ -1,12 +1,13 @@
 //! The engine's numbers as a queue's status. Pure.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::api::v1alpha1::{self, Backlog, Count, QueueCondition};
 use crate::engine::Millis;
-use crate::engine::action::{Full, QueueStatus};
-use crate::quantity;
-use crate::release::time::rfc3339_seconds;
+use crate::engine::action::{Full, PastUsage, QueueStatus};
+use crate::quantity::{self, Quantity};
+use crate::release::time::{rfc3339, rfc3339_seconds};
 
 /// What should stand there, given what stands there now.
 pub(super) fn status(
@@ -14,14 +15,13 @@ pub(super) fn status(
     old: &v1alpha1::QueueStatus,
     now: Millis,
 ) -> v1alpha1::QueueStatus {
-    let amount =
-        |(name, &units): (&Arc<str>, &i128)| (name.to_string(), quantity::format(name, units));
     v1alpha1::QueueStatus {
         observed_generation: Some(seen.generation),
         pending: count(seen.pending),
         running: count(seen.running),
-        usage: seen.usage.iter().map(amount).collect(),
-        entitlement: seen.entitlement.iter().map(amount).collect(),
+        usage: amounts(&seen.usage),
+        entitlement: amounts(&seen.entitlement),
+        past_usage: seen.past.as_ref().map(past),
         share: percent(seen.share),
         oldest_pending: seen.oldest.map(rfc3339_seconds),
         backlog: seen.full.as_ref().map(backlog),
@@ -31,6 +31,26 @@ pub(super) fn status(
             .map(|condition| since(condition, old, now))
             .collect(),
     }
+}
+
+fn amounts(units: &BTreeMap<Arc<str>, i128>) -> BTreeMap<String, String> {
+    let amount = |(name, &units): (&Arc<str>, _)| (name.to_string(), quantity::format(name, units));
+    units.iter().map(amount).collect()
+}
+
+fn past(past: &PastUsage) -> v1alpha1::PastUsage {
+    v1alpha1::PastUsage {
+        as_of: rfc3339(past.at),
+        usage: millionths(&past.whole),
+        own: millionths(&past.own),
+    }
+}
+
+fn millionths(amounts: &BTreeMap<Arc<str>, i128>) -> BTreeMap<String, String> {
+    let text = |(name, &amount): (&Arc<str>, _)| {
+        (name.to_string(), Quantity::of_millionths(name, amount).to_string())
+    };
+    amounts.iter().map(text).collect()
 }
 
 fn backlog(full: &Full) -> Backlog {

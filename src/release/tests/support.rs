@@ -56,6 +56,7 @@ pub fn queue_status(name: &str, running: u64) -> QueueStatus {
         generation: 4,
         pending: (1, 2),
         running: (running, running),
+        past: None,
         usage: BTreeMap::new(),
         entitlement: BTreeMap::new(),
         share: 0,

@@ -281,6 +281,41 @@ fn synced_is_said_once_after_all_first_lists() {
 }
 
 #[test]
+fn what_a_queue_used_before_is_told_once_and_last_of_what_was_listed_first() {
+    let past = |amount: &str| {
+        let past = json!({"asOf": "2026-01-01T00:00:01.500Z", "usage": {"cpu": amount}});
+        queue("house").set("/status/pastUsage", past)
+    };
+    let mut bench = Bench::new();
+    for watch in Watch::ALL {
+        assert!(bench.mirror.used.is_empty());
+        let queues = if watch == Watch::Queues { vec![seen_queue(&past("1500m"))] } else { vec![] };
+        bench.list(watch, queues);
+    }
+    let told = bench.mirror.used.values().next().unwrap().clone();
+    assert_eq!(told.at % 60_000, 1_500);
+    assert_eq!(told.whole.get(crate::engine::ResourceId::CPU), 1_500_000_000);
+    assert!(told.own.is_empty());
+    bench.mirror.used.clear();
+    bench.translator.start_again();
+    for watch in Watch::ALL {
+        let queues = if watch == Watch::Queues { vec![seen_queue(&past("9"))] } else { vec![] };
+        bench.list(watch, queues);
+    }
+    assert!(bench.mirror.used.is_empty(), "we know it better by now");
+}
+
+#[rstest]
+#[case::no_time(json!({"asOf": "soon", "usage": {"cpu": "1"}}))]
+#[case::no_amount(json!({"asOf": "2026-01-01T00:00:00Z", "usage": {"cpu": "much"}}))]
+#[case::no_object(json!("much"))]
+fn a_past_that_cannot_be_read_is_forgotten(#[case] past: serde_json::Value) {
+    let queue = queue("house").set("/status/pastUsage", past).set("/spec/weight", json!(3));
+    let facts = strip::queue(&queue.typed());
+    assert_eq!((facts.past, facts.weight, facts.malformed), (None, 3, None));
+}
+
+#[test]
 fn after_a_start_again_all_is_listed_anew_and_only_what_changed_is_told() {
     let mut bench = bench_before_pods();
     bench.list(Watch::ManagedPods, vec![listed(&pod("stays")), listed(&pod("opened"))]);
