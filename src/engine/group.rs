@@ -126,6 +126,17 @@ impl Turns {
         }
     }
 
+    /// How many there are of each cost.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (ShapeId, usize)> + '_ {
+        let (one, many) = match self {
+            Self::None => (None, None),
+            Self::One(one) => (Some((one.shape, 1)), None),
+            Self::Many(many) => (None, Some(many)),
+        };
+        let many = many.into_iter().flat_map(|many| &many.by_shape);
+        one.into_iter().chain(many.map(|(&shape, turns)| (shape, turns.len())))
+    }
+
     /// All in order.
     pub(super) fn iter(&self) -> Box<dyn Iterator<Item = Turn> + '_> {
         match self {
@@ -227,6 +238,8 @@ pub(super) struct Group {
     pub(super) counted: (u32, u32),
     /// Its place has to be looked at.
     pub(super) is_stale: bool,
+    /// What waits of it may start some day, but for pods that are too large each by itself.
+    pub(super) in_earnest: bool,
 }
 
 impl Group {
@@ -247,6 +260,7 @@ impl Group {
             standing: Standing::Out,
             counted: (NONE, 0),
             is_stale: false,
+            in_earnest: false,
         }
     }
 
@@ -363,8 +377,8 @@ impl Group {
                 .map(|turn| self.kind(Parts::Alike(turn.shape, 1), site))
                 .collect();
         }
-        if let Some(shape) = self.waiting.only_shape().filter(|_| !refused) {
-            return vec![self.kind(Parts::Alike(shape, together), site)];
+        if !refused {
+            return vec![self.kind(self.first(together), site)];
         }
         let mut counts = BTreeMap::<ShapeId, u32>::new();
         let pods = usize::try_from(together).unwrap_or(usize::MAX);
@@ -374,6 +388,18 @@ impl Group {
             found += 1;
         }
         if found < together { Vec::new() } else { vec![self.kind(Parts::of(counts), site)] }
+    }
+
+    /// The first so many that wait, refused or not.
+    pub(super) fn first(&self, count: u32) -> Parts {
+        if let Some(shape) = self.waiting.only_shape() {
+            return Parts::Alike(shape, count);
+        }
+        let mut counts = BTreeMap::<ShapeId, u32>::new();
+        for turn in self.waiting.iter().take(usize::try_from(count).unwrap_or(usize::MAX)) {
+            *counts.entry(turn.shape).or_default() += 1;
+        }
+        Parts::of(counts)
     }
 
     /// The pods of one of its offers, in order.

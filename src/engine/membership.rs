@@ -1,6 +1,5 @@
 //! Groups: announced, configured, joined and left.
 
-use super::amounts::Amounts;
 use super::event::GroupConfig;
 use super::group::{Group, Standing};
 use super::line::Line;
@@ -98,15 +97,6 @@ impl Engine {
         if line_left.groups == 0 && !self.queues.contains_key(&line_left.queue) {
             self.todo.tree = true;
         }
-    }
-
-    /// What the waiting pods of a group ask together.
-    fn asked_by(&self, slot: u32) -> Amounts {
-        let mut asked = Amounts::default();
-        for turn in self.groups[slot].waiting.iter() {
-            asked.add(self.shapes.need(turn.shape));
-        }
-        asked
     }
 
     pub(super) fn join_group(&mut self, slot: u32, group: u32) {

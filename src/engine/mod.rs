@@ -16,6 +16,7 @@ mod backlog;
 mod charge;
 mod claim;
 mod decide;
+mod demand;
 mod directory;
 mod entitle;
 pub mod event;

@@ -30,8 +30,12 @@
 //!   queues directly below are given. Its line is given what those leave of it.
 //! * **held**, by resource that the queue lists as lendable: what of its guarantee it does not
 //!   lend, less what it uses; but at least what the queues directly below hold together.
-//! * **demand**: of a line, its usage and, unless its queue is stopped, the cost of all that
-//!   waits there; of a queue, the sum of its children's, each as far as its limit lets it.
+//! * **demand**: of a line, its usage and, unless its queue is stopped, the cost of what waits
+//!   there in earnest; of a queue, the sum of its children's, each as far as its limit lets it.
+//!   A pod waits in vain that costs more than a limit on its path or than each node has, usable
+//!   or not. So do all pods of a gang that has not begun and is not claimed for, while it lacks
+//!   members or has not been quiet for long enough, and if those that would start together cost
+//!   more than a limit, or one of them more than each node has.
 //! * **entitled**: for each resource that there is, the capacity less what is stray is shared
 //!   out from the root down. At each place what it is entitled to is split among its children
 //!   as water fills vessels of different width: each gets level × weight, but at least its

@@ -28,6 +28,8 @@ impl Engine {
         if self.fleet.is_resized() {
             self.fleet.resize();
             self.judge_lanes();
+            self.weigh_waiting();
+            self.look_at_gangs();
         }
         if std::mem::take(&mut self.todo.capacity) {
             self.touch_all();
@@ -68,10 +70,6 @@ impl Engine {
             line.waiting.clear();
         }
         for (_, pod) in self.pods.iter() {
-            let line = self.groups[pod.group].asks_in();
-            if pod.waits() && line != NONE {
-                self.lines[line].waiting.add(self.shapes.need(pod.shape));
-            }
             let Some(charge) = pod.charge else { continue };
             let need = self.shapes.need(charge.shape);
             if charge.takes_capacity {
@@ -119,6 +117,7 @@ impl Engine {
             self.look_at(slot);
         }
         self.judge_lanes();
+        self.weigh_waiting();
         self.todo.freed = true;
     }
 
@@ -164,10 +163,8 @@ impl Engine {
     /// Whether an offer cannot start whatever ends: larger than a limit, or than any node.
     fn is_hopeless(&self, line: u32, class: ClassId) -> bool {
         let class = self.classes.get(class);
-        let holds = |shape| !self.shapes.get(shape).alien && self.fleet.holds(&self.shapes, shape);
-        let line = &self.lines[line];
-        !class.kind.parts.iter().all(|(shape, _)| holds(shape))
-            || !self.tree.up(line.node).all(|(_, node)| node.limit.hold(&class.need))
+        !class.kind.parts.iter().all(|(shape, _)| self.holds(shape))
+            || !self.is_within_limits(line, &class.need)
     }
 
     /// Finds again which classes fit what is free.
@@ -200,6 +197,7 @@ impl Engine {
         self.groups[slot].is_stale = false;
         self.awake(slot);
         self.count_backlog(slot);
+        self.judge_earnest(slot);
         let group = &self.groups[slot];
         let place = match group.config.queue {
             Assignment::Queue(_) => group.place(self.lines[group.line].growth),

@@ -8,6 +8,7 @@ use super::event::{
 use super::*;
 
 mod absurd;
+mod demand;
 mod fairness;
 mod history;
 mod on_its_way;
@@ -1027,8 +1028,8 @@ fn a_gang_that_runs_grows_first_in_a_strict_queue_too_but_where_it_borrows() {
         let runs = world.group(1, Assignment::Queue(queue), Gang::AtLeast(2));
         fairness::more(&mut world, runs, 2);
         assert_eq!(world.decide().len(), 2);
-        let short = world.group(3, Assignment::Queue(other), Gang::AtLeast(3));
-        fairness::more(&mut world, short, 2);
+        let waits = world.group(3, Assignment::Queue(other), Gang::AtLeast(3));
+        fairness::more(&mut world, waits, 3);
         let begins = world.group(2, Assignment::Queue(queue), Gang::Units);
         world.pod(begins, |_| {});
         world.pod(runs, |_| {});

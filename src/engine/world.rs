@@ -233,18 +233,6 @@ impl Engine {
         }
     }
 
-    /// Changes what waits in a line and, while it may start, what waits above it.
-    pub(super) fn ask(&mut self, line: u32, change: impl Fn(&mut Amounts)) {
-        if line == NONE {
-            return;
-        }
-        let line = &mut self.lines[line];
-        change(&mut line.waiting);
-        if line.node != NONE && !line.stopped {
-            self.tree.ask(line.node, change);
-        }
-    }
-
     pub(super) fn slot_of(&self, id: PodId) -> Option<u32> {
         self.pod_slots.get(&halves(id))
     }
@@ -300,8 +288,7 @@ impl Engine {
         if pod.waits() {
             group.waiting.insert(pod.turn(slot));
             group.refused += u32::from(self.retries.contains_key(&pod.id()));
-            let (line, need) = (group.asks_in(), self.shapes.need(pod.shape).clone());
-            self.ask(line, |waiting| waiting.add(&need));
+            self.ask_for(slot, Amounts::add);
         }
         let group = self.pods[slot].group;
         self.look_at(group);
@@ -317,8 +304,7 @@ impl Engine {
         if pod.waits() {
             group.waiting.remove(&pod.turn(slot));
             group.refused -= u32::from(self.retries.contains_key(&pod.id()));
-            let (line, need) = (group.asks_in(), self.shapes.need(pod.shape).clone());
-            self.ask(line, |waiting| waiting.sub(&need));
+            self.ask_for(slot, Amounts::sub);
         }
         let group = self.pods[slot].group;
         self.look_at(group);

@@ -142,7 +142,7 @@ impl Reference {
             let mut own = books.usage.get(&Spot::Line(queue)).cloned().unwrap_or_default();
             let names = |id: &&GroupId| self.groups[id].config.queue == Assignment::Queue(queue);
             for &id in self.groups.keys().filter(names).filter(|_| self.is_open(queue)) {
-                for (.., pod) in self.waiting(id) {
+                for pod in self.in_earnest(id, queue) {
                     own.add(&self.pods[&pod].config.cost);
                 }
             }

@@ -97,14 +97,11 @@ impl Reference {
         let group = &self.groups[&id];
         let Assignment::Queue(queue) = group.config.queue else { return None };
         let cluster = group.config.cluster;
-        let settled = group.config.gang != Gang::All
-            || self.has_begun(id)
-            || group.arrived.saturating_add(SETTLE) <= self.now;
         let may = self.is_open(queue)
             && self.claims.iter().all(|claim| claim.group != id)
             && self.synced.contains(&cluster)
             && !self.paused.contains(&cluster)
-            && settled
+            && self.is_settled(id)
             && self.is_alone(id, queue)
             && !self.waiting(id).is_empty();
         may.then_some(queue)
@@ -157,15 +154,50 @@ impl Reference {
 
     /// Whether an offer can never start as things are, whatever else ends.
     fn is_hopeless(&self, offer: &Offer) -> bool {
-        let beyond_limit = |spot| {
+        self.is_beyond_limits(offer.queue, &offer.need) || self.are_beyond_nodes(&offer.pods)
+    }
+
+    fn is_beyond_limits(&self, queue: QueueId, need: &Vector) -> bool {
+        self.spots(queue).into_iter().any(|spot| {
             let limit = self.limit(spot);
-            offer.needs().any(|(r, need)| limit.mentioned(r).is_some_and(|most| need > most))
-        };
-        let beyond_nodes = |pod| {
+            let beyond = |(r, need): (_, i128)| limit.mentioned(r).is_some_and(|most| need > most);
+            need.iter().filter(|&(_, need)| need > 0).any(beyond)
+        })
+    }
+
+    /// Whether one of them is.
+    fn are_beyond_nodes(&self, pods: &[PodId]) -> bool {
+        let beyond = |pod| {
             let cost = &self.pods[pod].config.cost;
-            !self.nodes.is_empty() && !self.nodes.values().any(|node| cost.fits(&node.allocatable))
+            !self.nodes.values().any(|node| cost.fits(&node.allocatable))
         };
-        self.spots(offer.queue).into_iter().any(beyond_limit) || offer.pods.iter().any(beyond_nodes)
+        !self.nodes.is_empty() && pods.iter().any(beyond)
+    }
+
+    /// Pods of a group that wait in earnest.
+    pub(super) fn in_earnest(&self, id: GroupId, queue: QueueId) -> Vec<PodId> {
+        let waiting: Vec<PodId> = self.waiting(id).into_iter().map(|(.., pod)| pod).collect();
+        let in_vain = |pods: &[PodId]| {
+            let mut need = Vector::default();
+            for pod in pods {
+                need.add(&self.pods[pod].config.cost);
+            }
+            self.is_beyond_limits(queue, &need) || self.are_beyond_nodes(pods)
+        };
+        if self.claims.iter().all(|claim| claim.group != id)
+            && let Some(count) = self.together(id)
+            && (!self.is_settled(id) || waiting.len() < count || in_vain(&waiting[..count]))
+        {
+            return Vec::new();
+        }
+        waiting.into_iter().filter(|&pod| !in_vain(&[pod])).collect()
+    }
+
+    fn is_settled(&self, id: GroupId) -> bool {
+        let group = &self.groups[&id];
+        group.config.gang != Gang::All
+            || self.has_begun(id)
+            || group.arrived.saturating_add(SETTLE) <= self.now
     }
 
     /// Pods of a group that wait, in turn.

@@ -106,6 +106,13 @@ impl World {
         self.pod(group, |pod| pod.cost = cost(units))
     }
 
+    /// So many pods of one CPU, each a group.
+    fn singles(&mut self, queue: QueueId, count: usize) {
+        for _ in 0..count {
+            self.single(queue, 1);
+        }
+    }
+
     fn running(&mut self, queue: QueueId, units: i128) -> PodId {
         let group = self.group(queue, |_| {});
         self.pod(group, |pod| (pod.cost, pod.state) = (cost(units), RUNS))
@@ -343,8 +350,8 @@ fn what_nobody_demands_is_shared_by_weight_among_those_who_do() {
     let [a, b, c] =
         [(1, 1), (2, 1), (3, 2)].map(|(id, weight)| world.queue(id, |q| q.weight = weight));
     world.running(a, 1);
-    for (queue, units) in [(a, 1), (b, 20), (c, 20)] {
-        world.single(queue, units);
+    for (queue, pods) in [(a, 1), (b, 20), (c, 20)] {
+        world.singles(queue, pods);
     }
     let entitled = |queue| world.entitled(Spot::Queue(queue), CPU);
     assert_eq!([a, b, c].map(entitled), [Some(2), Some(3), Some(6)]);
@@ -374,7 +381,7 @@ fn a_guarantee_is_kept_when_it_is_more_than_the_weight_brings_as_far_as_limit_an
     let limited = world.queue(2, |q| (q.guaranteed, q.limit) = (cpu(8), cpu(1)));
     let heavy = world.queue(3, |q| q.weight = 100);
     for queue in [given, limited, heavy] {
-        world.single(queue, 20);
+        world.singles(queue, 20);
     }
     let entitled = |queue| world.entitled(Spot::Queue(queue), CPU);
     assert_eq!([given, limited, heavy].map(entitled), [Some(8), Some(1), Some(3)]);
@@ -388,7 +395,7 @@ fn work_in_a_stopped_queue_demands_only_what_it_uses() {
     let open = world.queue(3, |_| {});
     world.running(child, 2);
     world.single(child, 9);
-    world.single(open, 20);
+    world.singles(open, 20);
     assert_eq!(world.entitled(Spot::Queue(stopped), CPU), Some(2));
     assert_eq!(world.entitled(Spot::Queue(open), CPU), Some(10));
 }
@@ -400,7 +407,7 @@ fn what_no_queue_pays_for_is_not_shared_out() {
     world.running(QueueId(99), 3);
     let nobody = world.group(open, |group| group.queue = Assignment::Unnamed);
     world.pod(nobody, |pod| pod.state = RUNS);
-    world.single(open, 20);
+    world.singles(open, 20);
     assert_eq!(world.entitled(Spot::Queue(open), CPU), Some(8));
 }
 

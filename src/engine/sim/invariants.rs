@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::event::{Event, PodConfig};
+use super::super::group::COSTS_OFFERED;
 use super::super::model::{
     Assignment, Gang, GroupId, Order, PodId, PodState, QueueId, Reclaim, ResourceId, Uid,
     WithinQueue,
@@ -171,6 +172,7 @@ fn plain(after: &Reference, pod: &Pod) -> Option<QueueId> {
     let is_plain = group.gang == Gang::Units
         && group.singleton.is_none()
         && !group.non_preemptible
+        && offers_every_cost(after, pod.config.group)
         && !after.plans(queue)
         && pod.retry_at.is_none_or(|at| at <= after.now)
         && after.synced.contains(&group.cluster)
@@ -178,6 +180,13 @@ fn plain(after: &Reference, pod: &Pod) -> Option<QueueId> {
         && after.is_open(queue)
         && after.queues[&queue].order == Order::BestEffort;
     is_plain.then_some(queue)
+}
+
+/// Of a group of more different costs some have to wait for others.
+fn offers_every_cost(after: &Reference, group: GroupId) -> bool {
+    let waiting = after.waiting(group);
+    let costs: BTreeSet<_> = waiting.iter().map(|turn| &after.pods[&turn.2].config.cost).collect();
+    costs.len() <= COSTS_OFFERED
 }
 
 /// Only what may be taken is, for somebody who may take it, and no gang is cut by that.

@@ -204,9 +204,9 @@ fn a_gang_that_runs_grows_first_within_what_is_due_and_in_turn_beyond() {
         let mut world = cluster(12);
         let (team, other) = (world.queue(1, |q| q.growth = growth), world.queue(2, |_| {}));
         let runs = gang_that_runs(&mut world, team);
-        let waits = world.group(2, Assignment::Queue(other), Gang::AtLeast(7));
+        let waits = world.group(2, Assignment::Queue(other), Gang::AtLeast(11));
         let next = world.group(3, Assignment::Queue(team), Gang::AtLeast(4));
-        for (group, count) in [(waits, 6), (next, 4), (runs, 8)] {
+        for (group, count) in [(waits, 11), (next, 4), (runs, 8)] {
             more(&mut world, group, count);
         }
         let expected = match growth {

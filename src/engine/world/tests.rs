@@ -150,6 +150,17 @@ fn check_sums(engine: &Engine) {
     }
 }
 
+/// What waits in earnest, added up again.
+fn check_demand(engine: &Engine) {
+    for (slot, line) in engine.lines.iter() {
+        let mut asked = Amounts::default();
+        for (group, _) in engine.groups.iter().filter(|(_, group)| group.asks_in() == slot) {
+            asked.add_all(&engine.asked_by(group));
+        }
+        assert_eq!(engine.axes.vector(&line.waiting), engine.axes.vector(&asked));
+    }
+}
+
 /// Every waiting group is in its line once, where its standing says, and nobody else is.
 fn check_lines(engine: &Engine) {
     let mut placed = BTreeSet::new();
@@ -205,6 +216,7 @@ proptest! {
             }
             engine.settle();
             check_sums(&engine);
+            check_demand(&engine);
             check_lines(&engine);
             check_backlogs(&engine);
         }
