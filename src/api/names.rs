@@ -46,6 +46,9 @@ pub const ANNOTATION_RUN: &str = "tidegate.dev/run";
 pub const ANNOTATION_CREATED_BY: &str = "tidegate.dev/created-by";
 /// Annotation written with the release: what was decided and why.
 pub const ANNOTATION_RELEASED: &str = "tidegate.dev/released";
+/// Seconds that a pod which is evicted has to end, at most: what it uses is somebody else's by then.
+pub const GRACE_SECONDS: u32 = 1_800;
+
 /// Annotation written with the release: the fencing number of the leader.
 pub const ANNOTATION_EPOCH: &str = "tidegate.dev/epoch";
 

@@ -25,7 +25,7 @@ const AUTHORITY_MARGIN: SignedDuration = SignedDuration::from_hours(24 * 180);
 const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(24 * 90);
 const LEAF_MARGIN: SignedDuration = SignedDuration::from_hours(24 * 30);
 /// Clocks of a cluster differ: certificates are valid a day before they are made.
-const SKEW: SignedDuration = DAY;
+pub const SKEW: SignedDuration = DAY;
 
 /// The DNS names that a leaf must carry, shortest use first.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,7 +21,7 @@ pub mod rotation;
 mod secret;
 pub mod store;
 
-pub use authority::{Authority, Names, Standing};
+pub use authority::{Authority, Names, SKEW, Standing};
 pub use resolver::Resolver;
 pub use rotation::{Held, Pace, Step};
 pub use secret::Home;

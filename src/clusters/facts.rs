@@ -219,12 +219,20 @@ pub enum Stage {
         node: Arc<str>,
         /// Deletion was asked for.
         terminating: bool,
+        /// It asks for longer to end than whoever is evicted gets.
+        ends_slowly: bool,
     },
     /// It runs no more, or never will.
     Ended,
 }
 
 impl Stage {
+    /// Whether it asks, on a node, for longer to end than whoever is evicted gets.
+    #[must_use]
+    pub fn ends_slowly(&self) -> bool {
+        matches!(self, Self::Bound { ends_slowly: true, .. })
+    }
+
     /// What keeps the pod from a node, where our gate is open and somebody says so.
     #[must_use]
     pub fn hindrance(&self) -> Option<&Arc<str>> {

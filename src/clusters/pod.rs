@@ -14,6 +14,8 @@ use kube::Resource;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
+use crate::api::names::GRACE_SECONDS;
+
 type Amounts = Option<BTreeMap<String, Quantity>>;
 
 /// A pod. Fields are called as in Kubernetes.
@@ -39,6 +41,7 @@ pub struct PodSpec {
     /// Whether others may be evicted for it.
     pub preemption_policy: Option<String>,
     pub affinity: Option<Affinity>,
+    pub termination_grace_period_seconds: Option<i64>,
     pub containers: Option<Vec<Container>>,
     pub init_containers: Option<Vec<Container>>,
     pub overhead: Amounts,
@@ -46,6 +49,11 @@ pub struct PodSpec {
 }
 
 impl PodSpec {
+    /// Whether it asks for longer to end than whoever is evicted gets.
+    pub(super) fn ends_slowly(&self) -> bool {
+        self.termination_grace_period_seconds.is_some_and(|asked| asked > i64::from(GRACE_SECONDS))
+    }
+
     /// Whether it says which nodes it would rather have.
     pub(super) fn prefers_nodes(&self) -> bool {
         let node = self.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());

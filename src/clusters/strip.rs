@@ -238,7 +238,10 @@ fn stage(pod: &Pod, gated: bool) -> Stage {
     let node = spec.and_then(|spec| spec.node_name.as_deref()).filter(|node| !node.is_empty());
     match (phase, node) {
         (Some("Succeeded" | "Failed"), _) => Stage::Ended,
-        (_, Some(node)) => Stage::Bound { node: node.into(), terminating },
+        (_, Some(node)) => {
+            let ends_slowly = spec.is_some_and(PodSpec::ends_slowly);
+            Stage::Bound { node: node.into(), terminating, ends_slowly }
+        }
         (_, None) if terminating => Stage::Ended,
         (_, None) if gated => Stage::Gated,
         (_, None) => {

@@ -25,7 +25,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::action::{Action, Evict, Place, Release, Terms};
-use crate::engine::event::{Address, Event, GroupName, Input, Outcome, PodConfig};
+use crate::engine::event::{Event, GroupName, Input, Outcome, PodConfig, Spared};
 use crate::engine::log::{Log, Logged};
 use crate::engine::{ClusterId, Decided, Decision, Gang, GroupId, Millis, PodId, PodState};
 use crate::view::{Names, Published, Totals, View};
@@ -178,6 +178,7 @@ impl Control {
                 Input::Name(name) => self.names.learn(name),
                 Input::Event(event) => self.apply(now, event),
                 Input::Refusal(pod, why) => self.refused(pod, why),
+                Input::Spared(pod, spared) => self.spared(pod, spared),
                 Input::Lead(cluster) => self.lead(now, cluster),
             }
         }
@@ -235,6 +236,12 @@ impl Control {
         self.names.refused(group, why);
     }
 
+    fn spared(&mut self, pod: PodId, spared: Spared) {
+        let Some(group) = self.engine.group_of(pod) else { return };
+        self.outbox.extend(self.notices.spared(&self.names, group, pod, &spared.why));
+        self.names.spared(pod, spared);
+    }
+
     fn decide(&mut self, now: Millis) {
         if !self.engine.tick(now) || !self.may_decide() {
             return;
@@ -245,8 +252,8 @@ impl Control {
         }
         let Decided { started: decisions, evicted } = self.engine.decide(BUDGET);
         for eviction in &evicted {
-            let evict = |address: &Address| Evict { pod: eviction.pod, address: address.clone() };
-            self.outbox.extend(self.names.pod(eviction.pod).map(evict).map(Action::Evict));
+            self.names.evicting(eviction);
+            self.outbox.extend(self.evict(eviction.pod).map(Action::Evict));
         }
         self.outbox.extend(self.notices.evicted(&self.names, &evicted));
         self.totals.decided = self.engine.decided();
@@ -272,6 +279,11 @@ impl Control {
             decision: decision.number,
             place: self.place(decision),
         })
+    }
+
+    fn evict(&self, pod: PodId) -> Option<Evict> {
+        let address = self.names.pod(pod)?.clone();
+        Some(Evict { pod, address, ends_slowly: self.names.ends_slowly(pod) })
     }
 
     /// What a group begins with, or began with.

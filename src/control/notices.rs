@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::engine::action::{Action, Notice};
 use crate::engine::event::ObjectRef;
-use crate::engine::{Cause, Decision, Engine, Eviction, GroupId, Millis};
+use crate::engine::{Cause, Decision, Engine, Eviction, GroupId, Millis, PodId};
 use crate::view::{GroupRow, Names, View, Why};
 
 /// One Event each, once in a group's life.
@@ -17,6 +17,7 @@ enum Kind {
     Released,
     Refused,
     Preempted,
+    Spared,
 }
 
 /// Events of a group, whatever happens to it.
@@ -112,11 +113,26 @@ impl Notices {
                         names.queue(by).name
                     ),
                 };
-                let message = format!("{pods} {noun} evicted: {why}");
+                let message = format!("{pods} {noun} to be evicted: {why}");
                 actions.push(notice(&group.root, true, "Preempted", message));
             }
         }
         actions
+    }
+
+    /// A pod of a group was to be evicted and was not, for the first time.
+    pub(super) fn spared(
+        &mut self,
+        names: &Names,
+        group: GroupId,
+        pod: PodId,
+        why: &str,
+    ) -> Option<Action> {
+        let (group, name) = (names.group(group)?, &names.pod(pod)?.name);
+        self.first(&group.root, Kind::Spared).then(|| {
+            let message = format!("pod {name} is to be evicted and was not: {why}");
+            notice(&group.root, true, "EvictionRefused", message)
+        })
     }
 
     /// Groups that have begun to wait, those that wait for somebody to act, and those of

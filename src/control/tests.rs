@@ -289,10 +289,22 @@ async fn what_is_evicted_is_asked_for_and_told_to_whom_it_concerns() {
         }
     }
     assert_eq!(evicted, Some("pod-1".into()));
-    let why = "1 pod evicted: work of higher priority waits in queue \"research\"";
+    let why = "1 pod to be evicted: work of higher priority waits in queue \"research\"";
     assert_eq!(told, Some(("job-1".into(), why.to_owned())));
     let view = bench.view(|view| view.leads && waits(view) == ["MakingRoom"]).await;
     assert_eq!(view.queues["research"].running, (1, 1));
+    let spared = Spared { by_budget: true, why: "no".into(), until: 1_000_000 };
+    bench.inbox.send(Input::Spared(Uid(1_001), spared)).await.unwrap();
+    bench.tell(Event::Outcome(Uid(1_001), Outcome::NotEvicted { retry_at: 1_000_000 })).await;
+    let told = loop {
+        match bench.action().await {
+            Action::Notice(notice) if notice.reason == "EvictionRefused" => break notice,
+            _ => {}
+        }
+    };
+    assert_eq!(&*told.about.address.name, "job-1");
+    assert_eq!(told.message, "pod pod-1 is to be evicted and was not: no");
+    bench.view(|view| waits(view) == ["QueueLimit"]).await;
 }
 
 #[tokio::test]

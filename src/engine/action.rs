@@ -75,6 +75,8 @@ pub struct Evict {
     pub pod: PodId,
     /// Where it is.
     pub address: Address,
+    /// It asks for longer to end than whoever is evicted gets.
+    pub ends_slowly: bool,
 }
 
 /// One Kubernetes Event.

@@ -19,6 +19,8 @@ pub enum Input {
     Name(Name),
     /// Why a pod's release was refused, for people. The engine never sees it.
     Refusal(PodId, Arc<str>),
+    /// Why a pod was not evicted, for people. The engine never sees it.
+    Spared(PodId, Spared),
     /// This process leads and all of a cluster was listed again since: from now on it is
     /// decided on. Comes once.
     Lead(ClusterId),
@@ -238,6 +240,17 @@ pub enum Outcome {
     },
 }
 
+/// Why a pod was not evicted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spared {
+    /// A `PodDisruptionBudget` did not let it go.
+    pub by_budget: bool,
+    /// A sentence.
+    pub why: Arc<str>,
+    /// It may be decided again then.
+    pub until: Millis,
+}
+
 /// Who an id stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Name {
@@ -255,6 +268,8 @@ pub enum Name {
     Pod(PodId, Arc<Address>, Maker),
     /// The pod says itself which nodes it would rather have.
     PrefersNodes(PodId),
+    /// The pod asks for longer to end than whoever is evicted gets.
+    EndsSlowly(PodId),
     /// A domain's label key and value; none when it is forgotten.
     Domain(DomainId, Option<(Arc<str>, Arc<str>)>),
     /// What keeps a pod that was let go from a node, as far as anybody said so.

@@ -95,7 +95,10 @@ counters! {
     evicted,
     /// Evictions that will be repeated.
     eviction_retries,
-    /// Evictions handed back to be decided again later, if they are needed then.
+    /// Evictions handed back, to be decided again later if they are needed then, because a
+    /// `PodDisruptionBudget` does not let the pod go.
+    evictions_guarded,
+    /// Evictions handed back for any other reason.
     evictions_refused,
     /// Events written.
     events,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kube::core::response::Status;
+
 use crate::api::refusals;
 use crate::engine::event::Trouble;
 
@@ -25,6 +27,10 @@ pub enum ReleaseError {
         /// What the answer said, cut.
         message: String,
     },
+    /// A `PodDisruptionBudget` does not let the pod be evicted now. Drop: it may be long before
+    /// it does, and nothing is wrong with the apiserver.
+    #[error("refused by a PodDisruptionBudget: {0}")]
+    Guarded(String),
     /// Another controller leads by now and its guard refuses our releases. Stop.
     #[error("fenced off: {0}")]
     Fenced(String),
@@ -71,7 +77,7 @@ impl ReleaseError {
     #[must_use]
     pub fn handling(&self) -> Handling {
         match self {
-            Self::Gone | Self::Refused { .. } => Handling::Drop,
+            Self::Gone | Self::Refused { .. } | Self::Guarded(_) => Handling::Drop,
             Self::Failed { .. } | Self::Overloaded { .. } | Self::NoAnswer(_) => Handling::Retry,
             Self::Fenced(_) | Self::InboxClosed | Self::ActionsClosed => Handling::Stop,
         }
@@ -106,6 +112,7 @@ impl From<kube::Error> for ReleaseError {
             code: status.code,
             reason: &status.reason,
             message: &status.message,
+            budget: budget(&status),
             retry_after: (seconds > 0).then(|| Duration::from_secs(seconds.into())),
         })
     }
@@ -120,13 +127,29 @@ pub(super) struct Answer<'a> {
     pub reason: &'a str,
     /// Its `message`, or the body.
     pub message: &'a str,
+    /// What a `PodDisruptionBudget` has against it.
+    pub budget: Option<&'a str>,
     /// The header `Retry-After`, if it has seconds.
     pub retry_after: Option<Duration>,
 }
 
+/// What a `PodDisruptionBudget` has against an eviction, as the Eviction API says it: by a cause,
+/// with the status of an overloaded apiserver; or, of a pod that has two, as a failure of the
+/// apiserver that never ends.
+pub(super) fn budget(status: &Status) -> Option<&str> {
+    let causes = status.details.as_ref().map(|details| &details.causes[..]).unwrap_or_default();
+    let cause = causes.iter().find(|cause| cause.reason == "DisruptionBudget");
+    let two = || status.message.contains("more than one PodDisruptionBudget");
+    let cause = cause.map(|cause| cause.message.as_str());
+    cause.or_else(|| (status.code == 500 && two()).then_some(&status.message))
+}
+
 /// What an answer means for a write that named the uid of its object.
 pub(super) fn classify(answer: Answer<'_>) -> ReleaseError {
-    let Answer { code, reason, message, retry_after } = answer;
+    let Answer { code, reason, message, budget, retry_after } = answer;
+    if let Some(budget) = budget {
+        return ReleaseError::Guarded(cut(budget));
+    }
     match code {
         404 if reason == "NotFound" => ReleaseError::Gone,
         409 | 422 if names_another_uid(reason, message) => ReleaseError::Gone,
@@ -178,13 +201,14 @@ pub(super) fn shorten(text: &str, most: usize) -> &str {
 mod tests {
     use super::*;
     use rstest::rstest;
+    use serde_json::{Value, json};
 
     const OTHER_UID: &str =
         r#"Pod "a" is invalid: metadata.uid: Invalid value: "b": field is immutable"#;
     const POLICY: &str = "pods \"a\" is forbidden: ValidatingAdmissionPolicy 'x' with binding 'y' denied request: metadata.uid";
 
     fn means(code: u16, reason: &str, message: &str) -> ReleaseError {
-        classify(Answer { code, reason, message, retry_after: None })
+        classify(Answer { code, reason, message, budget: None, retry_after: None })
     }
 
     #[rstest]
@@ -274,11 +298,29 @@ mod tests {
         assert_eq!(error.trouble(), Some(Trouble::Overloaded));
     }
 
+    /// As an apiserver of Kubernetes 1.36 answers.
+    #[rstest]
+    #[case::one(json!({"code": 429, "reason": "TooManyRequests",
+        "message": "Cannot evict pod as it would violate the pod's disruption budget.",
+        "details": {"causes": [{"reason": "DisruptionBudget", "message": "The disruption budget \
+            web needs 4 healthy pods and has 4 currently"}]}}),
+        "The disruption budget web needs 4 healthy pods and has 4 currently")]
+    #[case::two(json!({"code": 500, "message": "This pod has more than one PodDisruptionBudget, \
+        which the eviction subresource does not support."}),
+        "This pod has more than one PodDisruptionBudget, which the eviction subresource does not \
+        support.")]
+    fn a_budget_is_no_trouble_of_the_apiserver(#[case] status: Value, #[case] said: &str) {
+        let status: Status = serde_json::from_value(status).unwrap();
+        let error = ReleaseError::from(kube::Error::Api(Box::new(status)));
+        assert_eq!(error, ReleaseError::Guarded(said.to_owned()));
+        assert_eq!((error.handling(), error.trouble()), (Handling::Drop, None));
+    }
+
     #[test]
     fn a_server_may_ask_for_a_minute_at_most() {
         let answer = |seconds| {
             let retry_after = Some(Duration::from_secs(seconds));
-            classify(Answer { code: 429, reason: "", message: "", retry_after })
+            classify(Answer { code: 429, reason: "", message: "", budget: None, retry_after })
         };
         let after = |seconds| Some(Duration::from_secs(seconds));
         assert_eq!(answer(3), ReleaseError::Overloaded { code: 429, after: after(3) });

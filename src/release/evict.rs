@@ -1,8 +1,9 @@
 //! Evictions of one cluster, by the Eviction API: one at a time, each until it is done, the pod
-//! is gone, or those who guard it have said no for long enough.
+//! is gone, somebody says no, or it has failed for long enough.
 //!
 //! What is done is not told: the watch shows the pod on its way out, also to whoever leads next.
-//! A `PodDisruptionBudget` that allows nothing now is asked again after a while.
+//! What is refused, as by a `PodDisruptionBudget`, is handed back at once, so that others may be
+//! taken; the same pod is let be for longer after each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,18 +16,22 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::names::GRACE_SECONDS;
 use crate::engine::action::Evict;
-use crate::engine::event::{Address, Event, Input, Outcome};
+use crate::engine::event::{Address, Event, Input, Outcome, Spared};
 use crate::engine::{Millis, PodId};
 
 use super::counters::{Counters, count};
 use super::error::{Handling, ReleaseError, cut};
-use super::pace::{Backoff, millis};
+use super::pace::{Backoff, Memory, millis};
 use super::send::send;
 use super::time::Clock;
 
 /// Evictions that may wait for another try; while so many do, no more are taken.
 const WAITING: usize = 4_096;
+
+/// Pods of which it is remembered how often their eviction was handed back.
+const REMEMBERED: usize = 16_384;
 
 /// How hard evictions are tried.
 #[derive(Clone, Copy, Debug)]
@@ -37,8 +42,8 @@ pub(super) struct Limits {
     pub retry: Backoff,
     /// Since the first try; after that it is handed back.
     pub patience: Duration,
-    /// Before an eviction that was handed back may be decided again.
-    pub pause: Duration,
+    /// Before an eviction that was handed back may be decided again, by how often it was.
+    pub refusal: Backoff,
 }
 
 /// The evictions of one cluster.
@@ -54,15 +59,24 @@ pub(super) struct Evictor {
 #[derive(Debug)]
 struct Attempt {
     address: Address,
+    ends_slowly: bool,
     since: Millis,
     tries: u32,
 }
 
 /// What is to be done, by when.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Waiting {
     due: BTreeMap<(Millis, PodId), Attempt>,
     pods: BTreeSet<PodId>,
+    /// How often a pod was handed back in a row.
+    refusals: Memory<u32>,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { due: BTreeMap::new(), pods: BTreeSet::new(), refusals: Memory::new(REMEMBERED) }
+    }
 }
 
 impl Waiting {
@@ -91,7 +105,7 @@ impl Evictor {
         loop {
             let now = (self.clock)();
             if let Some((pod, attempt)) = waiting.take(now) {
-                let request = request(&attempt.address);
+                let request = request(&attempt);
                 let result = match request {
                     Ok(request) => send(self.client.clone(), request, self.limits.timeout).await,
                     Err(error) => Err(error),
@@ -103,8 +117,9 @@ impl Evictor {
                 biased;
                 () = stop.cancelled() => return,
                 evict = evictions.recv(), if waiting.due.len() < WAITING => match evict {
-                    Some(Evict { pod, address }) => {
-                        waiting.put(now, pod, Attempt { address, since: now, tries: 0 });
+                    Some(Evict { pod, address, ends_slowly }) => {
+                        let attempt = Attempt { address, ends_slowly, since: now, tries: 0 };
+                        waiting.put(now, pod, attempt);
                     }
                     None => return,
                 },
@@ -123,9 +138,13 @@ impl Evictor {
     ) {
         let now = (self.clock)();
         let error = match result {
-            Ok(()) => return count(&self.counters.evicted),
             // Its deletion is on its way from the watch.
-            Err(ReleaseError::Gone) => return,
+            Ok(()) | Err(ReleaseError::Gone) => {
+                if result.is_ok() {
+                    count(&self.counters.evicted);
+                }
+                return waiting.refusals.forget(pod);
+            }
             Err(error) => error,
         };
         attempt.tries = attempt.tries.saturating_add(1);
@@ -136,26 +155,51 @@ impl Evictor {
             let wait = wait.max(error.retry_after().map_or(0, millis));
             return waiting.put(now.saturating_add(wait), pod, attempt);
         }
-        count(&self.counters.evictions_refused);
-        let (namespace, name) = (&*attempt.address.namespace, &*attempt.address.name);
-        tracing::warn!(namespace, name, tries = attempt.tries, %error, "eviction_refused");
-        let retry_at = now.saturating_add(millis(self.limits.pause));
-        let outcome = Input::Event(Event::Outcome(pod, Outcome::NotEvicted { retry_at }));
-        tokio::select! {
-            () = stop.cancelled() => {}
-            // Fails only when the control loop has ended, which is while stopping.
-            _ = self.inbox.send(outcome) => {}
+        let times = waiting.refusals.get(pod).map_or(1, |times| times.saturating_add(1));
+        waiting.refusals.put(pod, times);
+        let by_budget = matches!(error, ReleaseError::Guarded(_));
+        count(if by_budget {
+            &self.counters.evictions_guarded
+        } else {
+            &self.counters.evictions_refused
+        });
+        say(&attempt, times, &error);
+        let until = now.saturating_add(self.limits.refusal.after(times));
+        let spared = Spared { by_budget, why: error.to_string().into(), until };
+        let outcome = Event::Outcome(pod, Outcome::NotEvicted { retry_at: until });
+        for input in [Input::Spared(pod, spared), Input::Event(outcome)] {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                // Fails only when the control loop has ended, which is while stopping.
+                _ = self.inbox.send(input) => {}
+            }
         }
     }
 }
 
-fn request(address: &Address) -> Result<http::Request<Vec<u8>>, ReleaseError> {
+/// Once for a pod: the same no may come again and again.
+fn say(attempt: &Attempt, times: u32, error: &ReleaseError) {
+    let (namespace, name) = (&*attempt.address.namespace, &*attempt.address.name);
+    let tries = attempt.tries;
+    if times == 1 {
+        tracing::warn!(namespace, name, tries, %error, "eviction_refused");
+    } else {
+        tracing::debug!(namespace, name, tries, times, %error, "eviction_refused");
+    }
+}
+
+fn request(attempt: &Attempt) -> Result<http::Request<Vec<u8>>, ReleaseError> {
+    let Attempt { address, ends_slowly, .. } = attempt;
     let path = Pod::url_path(&(), Some(&address.namespace));
+    let mut options = json!({ "preconditions": { "uid": &*address.uid } });
+    if let Some(options) = options.as_object_mut().filter(|_| *ends_slowly) {
+        options.insert("gracePeriodSeconds".to_owned(), GRACE_SECONDS.into());
+    }
     let body = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": { "name": &*address.name, "namespace": &*address.namespace },
-        "deleteOptions": { "preconditions": { "uid": &*address.uid } },
+        "deleteOptions": options,
     });
     kube::core::Request::new(path)
         .create_subresource(
@@ -169,28 +213,38 @@ fn request(address: &Address) -> Result<http::Request<Vec<u8>>, ReleaseError> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::support::{Api, Reply, Started, evict, release};
+    use super::super::tests::support::{Api, NOON, Reply, Started, evict, release};
     use super::*;
     use crate::engine::Uid;
     use crate::engine::action::Action;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    fn attempt(ends_slowly: bool) -> Attempt {
+        Attempt { address: release(1).address, ends_slowly, since: 0, tries: 0 }
+    }
+
     #[test]
     fn the_eviction_names_the_uid() {
-        let request = request(&release(1).address).unwrap();
+        let request = request(&attempt(false)).unwrap();
         assert_eq!(request.method(), http::Method::POST);
         assert_eq!(request.uri().path(), "/api/v1/namespaces/team-a/pods/pod-1/eviction");
         let body: serde_json::Value = serde_json::from_slice(request.body()).unwrap();
-        assert_eq!(body["deleteOptions"]["preconditions"]["uid"], "uid-1");
+        assert_eq!(body["deleteOptions"], json!({"preconditions": {"uid": "uid-1"}}));
+    }
+
+    #[test]
+    fn a_time_to_end_is_said_only_where_it_is_shorter_than_the_pods_own() {
+        let request = request(&attempt(true)).unwrap();
+        let body: serde_json::Value = serde_json::from_slice(request.body()).unwrap();
+        assert_eq!(body["deleteOptions"]["gracePeriodSeconds"], 1_800);
     }
 
     #[test]
     fn a_pod_waits_once_and_in_time() {
         let mut waiting = Waiting::default();
-        let attempt = || Attempt { address: release(1).address, since: 0, tries: 0 };
-        waiting.put(5, Uid(1), attempt());
-        waiting.put(3, Uid(1), attempt());
-        waiting.put(4, Uid(2), attempt());
+        waiting.put(5, Uid(1), attempt(false));
+        waiting.put(3, Uid(1), attempt(false));
+        waiting.put(4, Uid(2), attempt(false));
         assert_eq!((waiting.due.len(), waiting.wait(1)), (2, Some(3)));
         assert!(waiting.take(3).is_none());
         assert_eq!(waiting.take(9).map(|(pod, _)| pod), Some(Uid(2)));
@@ -199,10 +253,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_budget_refuses_is_tried_again_until_it_lets_go() {
+    async fn what_an_apiserver_has_no_time_for_is_tried_again() {
         let asked = AtomicUsize::new(0);
         let api = Api::new(move |_| match asked.fetch_add(1, Ordering::SeqCst) {
-            0 | 1 => Reply::status(429, "TooManyRequests", "budget"),
+            0 | 1 => Reply::status(429, "TooManyRequests", "later"),
             _ => Reply::text(201, "{}"),
         });
         let mut writer = Started::with(api);
@@ -221,6 +275,26 @@ mod tests {
         assert!(matches!(outcome, Outcome::NotEvicted { .. }), "{outcome:?}");
         let (seen, counts) = writer.stop().await;
         assert_eq!((seen.len(), counts.evictions_refused), (1, 1));
+    }
+
+    #[tokio::test]
+    async fn what_a_budget_guards_is_handed_back_at_once_and_let_be_for_longer_each_time() {
+        let no = json!({"kind": "Status", "code": 429, "reason": "TooManyRequests", "details":
+            {"causes": [{"reason": "DisruptionBudget", "message": "budget web needs 4"}]}});
+        let mut writer = Started::with(Api::new(move |_| Reply::text(429, &no.to_string())));
+        let mut waits = Vec::new();
+        for _ in 0..8 {
+            writer.send(Action::Evict(evict(1))).await;
+            let Outcome::NotEvicted { retry_at } = writer.outcome().await.1 else {
+                panic!("it was evicted")
+            };
+            waits.push((retry_at - NOON) / 1_000);
+        }
+        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(writer.refusals[0], "refused by a PodDisruptionBudget: budget web needs 4");
+        assert!(writer.pauses.is_empty(), "{:?}", writer.pauses);
+        let (seen, counts) = writer.stop().await;
+        assert_eq!((seen.len(), counts.evictions_guarded, counts.evictions_refused), (8, 8, 0));
     }
 
     #[tokio::test]

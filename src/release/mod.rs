@@ -73,11 +73,11 @@ pub struct Settings {
     pub timeout: Duration,
     /// Waits between two tries, and of a whole cluster whose apiserver is in trouble.
     pub retry: Backoff,
-    /// Waits before a release that was refused may be decided again.
+    /// Waits before a release or an eviction that was refused may be decided again.
     pub refusal: Backoff,
     /// Waits between two tries of an eviction.
     pub eviction: Backoff,
-    /// How long an eviction is tried that a `PodDisruptionBudget` refuses.
+    /// How long an eviction is tried that fails.
     pub eviction_patience: Duration,
     /// Shortest time between two writes of one queue's status.
     pub status_every: Duration,
@@ -97,7 +97,7 @@ impl Settings {
             retry: Backoff { first: millis(200), most: secs(10) },
             refusal: Backoff { first: secs(5), most: secs(300) },
             eviction: Backoff { first: secs(1), most: secs(20) },
-            eviction_patience: secs(300),
+            eviction_patience: secs(30),
             status_every: secs(1),
         }
     }
@@ -203,7 +203,7 @@ impl Writer {
             timeout: self.settings.timeout,
             retry: self.settings.eviction,
             patience: self.settings.eviction_patience,
-            pause: self.settings.refusal.most,
+            refusal: self.settings.refusal,
         };
         let one = |(&cluster, client): (&ClusterId, &Client)| {
             let (sender, evictions) = mpsc::channel(EVICTIONS);

@@ -7,7 +7,7 @@ use kube::Client;
 use kube::client::Body;
 use kube::core::response::Status;
 
-use super::error::{Answer, ReleaseError, classify, cut};
+use super::error::{Answer, ReleaseError, budget, classify, cut};
 
 /// Sends a request that names the uid of its object, and waits at most `limit` for its answer.
 pub(super) async fn send(
@@ -33,7 +33,8 @@ async fn answer(client: Client, request: http::Request<Vec<u8>>) -> Result<(), R
     let text = String::from_utf8_lossy(&bytes);
     let status = serde_json::from_str::<Status>(&text).unwrap_or_default();
     let message = if status.message.is_empty() { text.trim() } else { &status.message };
-    Err(classify(Answer { code: code.as_u16(), reason: &status.reason, message, retry_after }))
+    let (code, reason, budget) = (code.as_u16(), &status.reason, budget(&status));
+    Err(classify(Answer { code, reason, message, budget, retry_after }))
 }
 
 fn no_answer(error: &kube::Error) -> ReleaseError {

@@ -65,12 +65,14 @@ fn work(row: &GroupRow) -> Work {
         charged: quantities(&row.charged),
         counts: counts(row),
         wait: row.wait.as_ref().map(wait),
-        held: row
-            .held
-            .as_ref()
-            .map(|held| Held { reason: held.code.to_owned(), message: held.message.clone() }),
+        held: row.held.as_deref().map(held),
+        spared: row.spared.as_deref().map(held),
         warnings: texts(&row.who.origin.warnings),
     }
+}
+
+fn held(held: &crate::view::Held) -> Held {
+    Held { reason: held.code.to_owned(), message: held.message.clone() }
 }
 
 /// With the root at least.

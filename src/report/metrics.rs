@@ -61,7 +61,9 @@ pub struct Written {
     pub evicted: u64,
     /// Evictions that were to be repeated.
     pub eviction_retries: u64,
-    /// Evictions given up for now.
+    /// Evictions that a `PodDisruptionBudget` refused.
+    pub evictions_guarded: u64,
+    /// Evictions given up for now for any other reason.
     pub evictions_refused: u64,
     /// Kubernetes Events written.
     pub events: u64,
@@ -223,7 +225,7 @@ const FAMILIES: &[Family] = &[
     },
     Family {
         name: "tidegate_evictions_total",
-        help: "Evictions by what became of a try: evicted, retried (refused by a PodDisruptionBudget, or failed for a moment) or refused (given up for now).",
+        help: "Evictions by what became of a try: evicted, retried (failed for a moment), guarded (refused by a PodDisruptionBudget) or refused (given up for now, for any other reason).",
         kind: Kind::Counter,
         labels: &["outcome"],
         samples: |now| evictions(&now.written),
@@ -352,6 +354,7 @@ fn evictions(written: &Written) -> Samples {
     by_label(&[
         ("evicted", written.evicted),
         ("retried", written.eviction_retries),
+        ("guarded", written.evictions_guarded),
         ("refused", written.evictions_refused),
     ])
 }
@@ -550,6 +553,7 @@ mod tests {
         tidegate_release_window{cluster="hub"} 1.0
         # TYPE tidegate_evictions_total counter
         tidegate_evictions_total{outcome="evicted"} 0.0
+        tidegate_evictions_total{outcome="guarded"} 0.0
         tidegate_evictions_total{outcome="refused"} 0.0
         tidegate_evictions_total{outcome="retried"} 0.0
         # TYPE tidegate_events_total counter

@@ -38,6 +38,7 @@ pub fn row(name: &str) -> GroupRow {
             pods_ahead: 5,
         }),
         held: None,
+        spared: None,
         min_count: 4,
         priority: 10,
         asks: Arc::new(amounts(&[("cpu", "2"), ("memory", "4Gi")])),

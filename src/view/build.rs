@@ -9,6 +9,7 @@ use crate::engine::{
     Vector,
 };
 
+use super::spared::{Refused, Stays};
 use super::text::{Known, cause};
 use super::{
     Amounts, Counts, GroupRow, GroupState, Held, Names, PODS_SHOWN, PodRow, QueueRow, Totals, View,
@@ -138,12 +139,19 @@ struct Maker<'a> {
     names: &'a Names,
     now: Millis,
     amounts: BTreeMap<Vector, Arc<Amounts>>,
-    whys: BTreeMap<(Assignment, Reason, bool), Arc<Why>>,
+    whys: BTreeMap<(Assignment, Reason, bool, Refused), Arc<Why>>,
+    /// By group for which evictions are refused.
+    refused: BTreeMap<GroupId, Refused>,
+    /// By group of which evictions are.
+    stay: BTreeMap<GroupId, Stays<'a>>,
 }
 
 impl<'a> Maker<'a> {
     fn new(engine: &'a Engine, names: &'a Names, now: Millis) -> Self {
-        Self { engine, names, now, amounts: BTreeMap::new(), whys: BTreeMap::new() }
+        let (amounts, whys) = (BTreeMap::new(), BTreeMap::new());
+        let refused = names.evictions.by_claimant(now);
+        let stay = names.evictions.by_group(engine, now);
+        Self { engine, names, now, amounts, whys, refused, stay }
     }
 
     fn row(&mut self, known: &Known, group: &GroupSummary) -> GroupRow {
@@ -159,6 +167,7 @@ impl<'a> Maker<'a> {
             state: state(group),
             wait: group.reason.map(|reason| self.wait(group, reason)),
             held: held(self.names, group).map(Box::new),
+            spared: self.stay.get(&group.id).and_then(|stays| stays.held(self.names)).map(Box::new),
             min_count: match group.gang {
                 Gang::Units => 0,
                 Gang::AtLeast(count) => count,
@@ -191,13 +200,13 @@ impl<'a> Maker<'a> {
     /// Why it waits; behind whom is known only when all have a row.
     fn wait(&mut self, group: &GroupSummary, reason: Reason) -> Wait {
         let Self { engine, names, now, .. } = *self;
-        let make = || Arc::new(why(engine, names, group, &reason, now));
+        let refused = self.refused.get(&group.id).copied().unwrap_or_default();
+        let make = || Arc::new(why(engine, names, group, &reason, refused, now));
+        let alike = (group.queue, reason, group.reserved, refused);
         let why = match reason {
             // What was answered is known of this group alone.
             Reason::ReleaseRefused { .. } => make(),
-            _ => Arc::clone(
-                self.whys.entry((group.queue, reason, group.reserved)).or_insert_with(make),
-            ),
+            _ => Arc::clone(self.whys.entry(alike).or_insert_with(make)),
         };
         Wait { why, groups_ahead: 0, pods_ahead: 0 }
     }
@@ -206,11 +215,18 @@ impl<'a> Maker<'a> {
 /// Of who has waited for long and has a right to it.
 const RESERVED: &str = "; what becomes free is reserved for it";
 
-fn why(engine: &Engine, names: &Names, group: &GroupSummary, reason: &Reason, now: Millis) -> Why {
+fn why(
+    engine: &Engine,
+    names: &Names,
+    group: &GroupSummary,
+    reason: &Reason,
+    refused: Refused,
+    now: Millis,
+) -> Why {
     let reserved = if group.reserved { RESERVED } else { "" };
     let why = Why {
         code: reason.code(),
-        message: names.wait(group.id, reason, now) + reserved,
+        message: names.wait(group.id, reason, now) + reserved + &refused.sentence(),
         remedy: names.remedy(reason),
         needs_action: reason.needs_action(),
         settled: !reason.is_passing(),
@@ -246,6 +262,7 @@ fn state(group: &GroupSummary) -> GroupState {
     let out = group.released.len() + group.running.len();
     match (group.waiting.is_empty(), out) {
         (false, 0) if group.ended.is_empty() => GroupState::Waiting,
+        (false, _) if group.gang == Gang::Units => GroupState::PartlyReleased,
         (false, _) => GroupState::Growing,
         (true, 0) => GroupState::Ended,
         (true, _) if group.released.iter().any(|&(_, held)| held) => {

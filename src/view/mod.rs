@@ -4,6 +4,7 @@
 //! can never slow the loop. Names meet ids here and amounts become quantities.
 
 mod build;
+mod spared;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -123,6 +124,8 @@ pub struct GroupRow {
     pub wait: Option<Wait>,
     /// Why pods that were let go have no node.
     pub held: Option<Box<Held>>,
+    /// Why pods that were to be evicted were not.
+    pub spared: Option<Box<Held>>,
     /// How many pods must start together; 0 when each is on its own.
     pub min_count: u32,
     /// Priority of its first waiting pod.
@@ -162,7 +165,9 @@ pub struct Counts {
 pub enum GroupState {
     /// No pod of it was let go.
     Waiting,
-    /// Some pods were let go, some wait.
+    /// Some pods were let go, some wait; each starts on its own.
+    PartlyReleased,
+    /// Some pods of a gang were let go, some wait.
     Growing,
     /// All were let go; another owner's gate holds one.
     WaitingForOtherGate,
@@ -180,6 +185,7 @@ impl GroupState {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Waiting => "Waiting",
+            Self::PartlyReleased => "PartlyReleased",
             Self::Growing => "Growing",
             Self::WaitingForOtherGate => "WaitingForOtherGate",
             Self::Released => "Released",
@@ -215,10 +221,12 @@ pub struct Why {
     pub settled: bool,
 }
 
-/// Why pods that were let go have no node: what the first of them says.
+/// Why pods that were let go have no node, or some that were to be evicted were not: what is
+/// known of the first of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// `OtherGate`, `Unschedulable`, or `Scheduling` while nobody said anything.
+    /// `OtherGate`, `Unschedulable`, or `Scheduling` while nobody said anything; of evictions
+    /// `EvictionRefused`.
     pub code: &'static str,
     /// A sentence.
     pub message: String,

@@ -7,11 +7,11 @@ use rstest::rstest;
 use super::*;
 use crate::engine::event::{
     Address, Event, GroupConfig, GroupName, Maker, Name, NodeConfig, ObjectRef, Pause, PodConfig,
-    QueueConfig, QueueName, Trouble,
+    QueueConfig, QueueName, Spared, Trouble,
 };
 use crate::engine::{
-    Assignment, ClusterId, Engine, Forbidden, Gang, GroupId, NodeId, PodState, QueueId, Reason,
-    ResourceId, Shortage, Uid, Vector,
+    Assignment, Cause, ClusterId, Engine, Eviction, Forbidden, Gang, GroupId, NodeId, PodState,
+    QueueId, Reason, ResourceId, Shortage, Uid, Vector,
 };
 
 const QUEUE: QueueId = QueueId(1);
@@ -155,11 +155,11 @@ fn named(root: ObjectRef) -> Arc<GroupName> {
 }
 
 #[test]
-fn a_group_that_is_partly_let_go_is_growing_and_its_queue_counts_both_parts() {
+fn a_group_that_is_partly_let_go_says_so_and_its_queue_counts_both_parts() {
     let (engine, names) = world();
     let view = View::of(&engine, &names, 9_000, Totals::default());
     let row = &view.groups[&("team".into(), "job-train-0a1b2c3d".into())];
-    assert_eq!(row.state, GroupState::Growing);
+    assert_eq!(row.state, GroupState::PartlyReleased);
     assert_eq!((row.counts.waiting, row.counts.released, row.since), (1, 1, 6_000));
     let pods: Vec<_> = row.pods.iter().map(|pod| (&*pod.name, pod.state)).collect();
     assert_eq!(pods, [("pod-11", "Waiting"), ("pod-10", "Released")]);
@@ -311,6 +311,32 @@ fn what_groups_that_wait_for_the_same_are_told_is_kept_once() {
     let (first, second) = (one.wait.as_ref().unwrap(), two.wait.as_ref().unwrap());
     assert_eq!((first.why.code, first.groups_ahead, second.groups_ahead), ("QueueLimit", 1, 0));
     assert!(Arc::ptr_eq(&first.why, &second.why) && Arc::ptr_eq(&one.asks, &two.asks));
+}
+
+#[rstest]
+#[case::of_a_budget(true, "; evictions for it refused by a PodDisruptionBudget: 1")]
+#[case::of_others(false, "; evictions for it refused: 1")]
+fn a_refused_eviction_is_told_to_both_until_it_may_be_tried_again(
+    #[case] by_budget: bool,
+    #[case] counted: &str,
+) {
+    let (engine, mut names) = world();
+    let cause = Cause::Claim { by: GroupId(1), queue: QUEUE };
+    names.evicting(&Eviction { pod: Uid(10), group: GroupId(1), queue: QUEUE, cause });
+    names.spared(Uid(10), Spared { by_budget, why: "team/web says no".into(), until: 9_500 });
+    let told = |names: &Names, now| {
+        let view = View::of(&engine, names, now, Totals::default());
+        let row = view.groups.values().next().unwrap().clone();
+        let said = row.wait.as_ref().unwrap().why.message.clone();
+        (said, row.spared.as_ref().map(|spared| spared.message.clone()))
+    };
+    let (said, spared) = told(&names, 9_000);
+    assert!(said.ends_with(counted), "{said}");
+    assert_eq!(spared.as_deref(), Some("pod pod-10: team/web says no"));
+    let (said, spared) = told(&names, 9_500);
+    assert!(!said.contains("refused") && spared.is_none(), "{said}");
+    names.forget_pod(Uid(10));
+    assert_eq!(told(&names, 9_000).1, None);
 }
 
 #[test]

@@ -3,14 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::engine::event::{Address, GroupName, Maker, Name, Pause, QueueName, Trouble};
+use crate::engine::event::{Address, GroupName, Maker, Name, Pause, QueueName, Spared, Trouble};
 use crate::engine::{
-    DomainId, Forbidden, GroupId, Millis, NodeId, PodId, QueueId, Reason, ResourceId, Shortage,
-    Vector,
+    DomainId, Eviction, Forbidden, GroupId, Millis, NodeId, PodId, QueueId, Reason, ResourceId,
+    Shortage, Vector,
 };
 use crate::quantity;
 
 use super::Amounts;
+use super::spared::Evictions;
 
 /// Digits of a root's uid that make a group's name unique in its namespace.
 const UID_DIGITS: usize = 8;
@@ -27,6 +28,9 @@ pub struct Names {
     pods: BTreeMap<PodId, (Arc<Address>, Maker)>,
     /// Pods that say themselves which nodes they would rather have.
     choosy: BTreeSet<PodId>,
+    /// Pods that ask for longer to end than whoever is evicted gets.
+    slow: BTreeSet<PodId>,
+    pub(super) evictions: Evictions,
     domains: BTreeMap<DomainId, (Arc<str>, Arc<str>)>,
     hindrances: BTreeMap<PodId, Arc<str>>,
     refusals: BTreeMap<GroupId, Arc<str>>,
@@ -57,6 +61,7 @@ impl Names {
             }
             Name::Pod(id, address, maker) => drop(self.pods.insert(id, (address, maker))),
             Name::PrefersNodes(id) => drop(self.choosy.insert(id)),
+            Name::EndsSlowly(id) => drop(self.slow.insert(id)),
             Name::Domain(id, Some(label)) => drop(self.domains.insert(id, label)),
             Name::Domain(id, None) => drop(self.domains.remove(&id)),
             Name::Hindrance(id, Some(why)) => drop(self.hindrances.insert(id, why)),
@@ -69,8 +74,20 @@ impl Names {
         self.refusals.insert(group, why);
     }
 
+    /// Remembers for whom a pod is evicted.
+    pub fn evicting(&mut self, eviction: &Eviction) {
+        self.evictions.decided(eviction);
+    }
+
+    /// Remembers why a pod was not evicted.
+    pub fn spared(&mut self, id: PodId, spared: Spared) {
+        self.evictions.spared(id, spared);
+    }
+
     /// Forgets a pod that is gone.
     pub fn forget_pod(&mut self, id: PodId) {
+        self.evictions.forget(id);
+        self.slow.remove(&id);
         self.pods.remove(&id);
         self.hindrances.remove(&id);
         self.choosy.remove(&id);
@@ -92,6 +109,12 @@ impl Names {
     #[must_use]
     pub fn prefers_nodes(&self, id: PodId) -> bool {
         self.choosy.contains(&id)
+    }
+
+    /// Whether a pod asks for longer to end than whoever is evicted gets.
+    #[must_use]
+    pub fn ends_slowly(&self, id: PodId) -> bool {
+        self.slow.contains(&id)
     }
 
     /// Forgets a node that is gone.
@@ -212,10 +235,10 @@ impl Names {
                 "another group of its singleton key runs in the queue".into()
             }
             Reason::MakingRoom { evicted: 0 } => {
-                "its room is kept until what is ending there is gone".into()
+                "its room is kept until what is leaving it is gone".into()
             }
             Reason::MakingRoom { evicted } => {
-                format!("its room is kept until what was evicted for it is gone: pods: {evicted}")
+                format!("its room is kept until what is evicted for it is gone: pods: {evicted}")
             }
             Reason::NoUsableNode(0) => "the cluster has no nodes".into(),
             Reason::NoUsableNode(nodes) => {

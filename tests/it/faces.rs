@@ -68,7 +68,7 @@ async fn kubectl_shows_groups_of_real_work_and_why_they_wait() -> Result<()> {
     insta::assert_snapshot!(shown.join("\n"), @"
     Deployment/serves face-kubectl Waiting 0/1 QueueLimit 0 cpu=500m,pods=1
     Flock/flies face-kubectl Waiting 0/2 QueueLimit 0 cpu=100m,pods=1
-    Job/counts face-kubectl Growing 1/2 QueueLimit 0 cpu=1,pods=1
+    Job/counts face-kubectl PartlyReleased 1/2 QueueLimit 0 cpu=1,pods=1
     Pod/alone face-kubectl Waiting 0/1 QueueLimit 0 cpu=500m,pods=1
     ");
 
@@ -77,7 +77,7 @@ async fn kubectl_shows_groups_of_real_work_and_why_they_wait() -> Result<()> {
     let kind = "groups.visibility.tidegate.dev";
     let yaml = run(&[&["get", kind, &group, "-o", "yaml"], &of[..]].concat()).await?;
     let object: Value = serde_yaml::from_str(&yaml)?;
-    ensure!(object["state"] == "Growing" && object["charged"]["cpu"] == "1", "{yaml}");
+    ensure!(object["state"] == "PartlyReleased" && object["charged"]["cpu"] == "1", "{yaml}");
     ensure!(object["wait"]["reason"] == "QueueLimit", "{yaml}");
 
     let path = format!(
@@ -108,7 +108,7 @@ async fn the_command_line_explains_every_kind_of_work() -> Result<()> {
         ensure!(pending.contains(root), "{root} is not there: {pending}");
     }
     for (object, headline) in [
-        ("job/counts", "Job/counts in namespace face-cli: Growing"),
+        ("job/counts", "Job/counts in namespace face-cli: PartlyReleased"),
         ("deploy/serves", "Deployment/serves -> ReplicaSet/serves-"),
         ("pod/alone", "Pod/alone in namespace face-cli: Waiting"),
         ("flock/flies", "Flock/flies in namespace face-cli: Waiting"),

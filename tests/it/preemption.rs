@@ -1,10 +1,17 @@
 //! Room that is made by evictions, for work that has a better right to it.
 
-use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use std::{collections::BTreeMap, pin::pin};
+
+use anyhow::{Context as _, Result, ensure};
+use futures::TryStreamExt as _;
+use k8s_openapi::api::{
+    core::v1::{Namespace, Pod},
+    policy::v1::PodDisruptionBudget,
+};
 use kube::{
-    Api,
+    Api, ResourceExt as _,
     api::{DeleteParams, Patch, PatchParams},
+    runtime::watcher,
 };
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -96,27 +103,128 @@ async fn work_runs_for_its_time_before_it_is_evicted() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test]
-async fn what_a_budget_guards_stays_and_the_room_is_kept_until_it_may_go() -> Result<()> {
-    let (lent, own) = lent_and_own("guarded", "0s").await?;
-    lent.create(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
-        "metadata": {"name": "web"},
-        "spec": {"minAvailable": "100%", "selector": {"matchLabels": {"app": "web"}}}}))
+/// A `PodDisruptionBudget` in the namespace of a lab that lets nothing go, counted already.
+async fn guard(lab: &Lab, app: &str, pods: i32) -> Result<Api<PodDisruptionBudget>> {
+    lab.create(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": app},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": app}}}}))
         .await?;
-    let budgets: Api<k8s_openapi::api::policy::v1::PodDisruptionBudget> =
-        Api::namespaced(lent.client.clone(), &lent.namespace);
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(lab.client.clone(), &lab.namespace);
     wait::until("the budget is counted", wait::SOON, async || {
-        let status = budgets.get("web").await?.status.unwrap_or_default();
-        Ok(status.current_healthy == Some(4))
+        let status = budgets.get(app).await?.status.unwrap_or_default();
+        Ok(status.current_healthy == Some(pods))
     })
     .await?;
+    Ok(budgets)
+}
+
+/// Waits until a group of the lab was told of something by an Event that says so.
+async fn is_told(lab: &Lab, reason: &str, text: &str) -> Result<()> {
+    wait::until(&format!("an Event {reason}"), wait::SOON, async || {
+        let events = lab.events().await?;
+        let of_reason = events.iter().filter(|event| event.reason.as_deref() == Some(reason));
+        let said: Vec<_> = of_reason.filter_map(|event| event.message.as_deref()).collect();
+        ensure!(said.iter().any(|said| said.contains(text)), "{said:?}");
+        Ok(true)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_a_budget_guards_stays_until_it_may_go() -> Result<()> {
+    let (lent, own) = lent_and_own("guarded", "0s").await?;
+    let budgets = guard(&lent, "web", 4).await?;
     own.pod("train", "200m").await?;
-    own.why_says("pod/train", "its room is kept until what was evicted for it is gone").await?;
+    own.why_says("pod/train", "evictions for it refused by a PodDisruptionBudget: 4").await?;
+    lent.why_says("deployment/web", "refused by a PodDisruptionBudget: The disruption budget web")
+        .await?;
+    is_told(&lent, "EvictionRefused", "by a PodDisruptionBudget: The disruption budget web")
+        .await?;
     open(&lent, 4).await?;
     budgets.delete("web", &DeleteParams::default()).await?;
     own.released_at_least("train").await?;
     ensure!(evictions(&lent)?.len() == 2, "{:?}", evictions(&lent)?);
     Ok(())
+}
+
+#[tokio::test]
+async fn a_budget_of_one_tenant_does_not_hold_off_what_another_may_give() -> Result<()> {
+    let room = json!({"guaranteed": {"cpu": "400m"}, "limit": {"cpu": "400m"}});
+    Lab::shared_client().await?.queue("evades", room).await?;
+    let lent = json!({"parent": "evades", "preemption": {"minRuntime": "0s"}});
+    // Uses most, so it is taken from first.
+    let held = Lab::new("evades-held", lent.clone()).await?;
+    let open_to = Lab::new("evades-open", lent).await?;
+    let own = json!({"parent": "evades", "guaranteed": {"cpu": "55m"}});
+    let own = Lab::new("evades-own", own).await?;
+    held.create(deployment("web", 4, "55m")).await?;
+    open(&held, 4).await?;
+    open_to.create(deployment("web", 3, "60m")).await?;
+    open(&open_to, 3).await?;
+    guard(&held, "web", 4).await?;
+    own.pod("train", "55m").await?;
+    own.released_at_least("train").await?;
+    open(&held, 4).await?;
+    open(&open_to, 2).await?;
+    ensure!(evictions(&open_to)?.len() == 1, "{:?}", evictions(&open_to)?);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_drained_and_guarded_is_told() -> Result<()> {
+    let lab = Lab::new("drained-held", json!({})).await?;
+    lab.create(deployment("web", 2, "10m")).await?;
+    open(&lab, 2).await?;
+    let budgets = guard(&lab, "web", 2).await?;
+    lab.set_queue("drained-held", json!({"stop": "HoldAndDrain"})).await?;
+    is_told(&lab, "EvictionRefused", "by a PodDisruptionBudget: The disruption budget web").await?;
+    lab.why_says("deployment/web", "(and 1 more): refused by a PodDisruptionBudget").await?;
+    budgets.delete("web", &DeleteParams::default()).await?;
+    lab.all_gated(2).await?;
+    let said = lab.why("deployment/web").await?;
+    ensure!(!said.contains("PodDisruptionBudget"), "{said}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn who_is_evicted_has_half_an_hour_to_end_at_most() -> Result<()> {
+    let lab = Lab::new("lingers", json!({})).await?;
+    let pod = |name: &str, grace: i64| {
+        let mut pod = bare_pod(name, "10m");
+        pod["spec"]["terminationGracePeriodSeconds"] = json!(grace);
+        pod
+    };
+    lab.create(pod("long", 1_000_000)).await?;
+    lab.create(pod("short", 7)).await?;
+    lab.released(&["long", "short"]).await?;
+    wait::until("both are on a node", wait::SOON, async || {
+        let pods = lab.pods().await?;
+        let on_node = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        Ok(pods.iter().all(on_node))
+    })
+    .await?;
+    // Whoever plays the kubelet ends them at once: what they were given is seen on the way.
+    let seen = tokio::spawn(graces(lab.pod_api()));
+    lab.set_queue("lingers", json!({"stop": "HoldAndDrain"})).await?;
+    let seen = seen.await??;
+    ensure!(seen == [("long".to_owned(), 1_800), ("short".to_owned(), 7)].into(), "{seen:?}");
+    Ok(())
+}
+
+/// How long each of two pods is first given to end.
+async fn graces(pods: Api<Pod>) -> Result<BTreeMap<String, i64>> {
+    let mut seen = BTreeMap::new();
+    let mut changes = pin!(watcher(pods, watcher::Config::default()));
+    while seen.len() < 2 {
+        let change = tokio::time::timeout(wait::SOON, changes.try_next()).await?;
+        let change = change?.context("the watch ended")?;
+        if let watcher::Event::Apply(pod) | watcher::Event::InitApply(pod) = change
+            && let Some(grace) = pod.metadata.deletion_grace_period_seconds
+        {
+            seen.entry(pod.name_any()).or_insert(grace);
+        }
+    }
+    Ok(seen)
 }
 
 #[tokio::test]

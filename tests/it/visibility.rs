@@ -206,6 +206,7 @@ fn group(namespace: &str, name: &str) -> GroupRow {
             pods_ahead: 3,
         }),
         held: None,
+        spared: None,
         min_count: 0,
         priority: 0,
         asks: Arc::new(amounts("2")),

@@ -18,7 +18,7 @@ use tidegate::api::names::{ANNOTATION_EPOCH, ANNOTATION_RELEASED, GATE};
 use tidegate::api::released::Released;
 use tidegate::api::v1alpha1::Queue;
 use tidegate::engine::action::{Action, Notice, QueueStatus, Release, Terms};
-use tidegate::engine::event::{Address, Event, Input, ObjectRef, Outcome};
+use tidegate::engine::event::{Address, Event, Input, ObjectRef, Outcome, Spared};
 use tidegate::engine::{ClusterId, Uid};
 use tidegate::release::{Clients, Counters, Phase, Settings, Writer};
 use tokio::sync::mpsc;
@@ -70,7 +70,9 @@ impl Running {
             match input.context("the writer ended")? {
                 Input::Event(Event::Outcome(pod, outcome)) => return Ok((pod, outcome)),
                 Input::Event(Event::Paused(..) | Event::Resumed(_)) => {}
-                Input::Refusal(_, why) => self.refusals.push(why.to_string()),
+                Input::Refusal(_, why) | Input::Spared(_, Spared { why, .. }) => {
+                    self.refusals.push(why.to_string());
+                }
                 other => anyhow::bail!("not an outcome: {other:?}"),
             }
         }

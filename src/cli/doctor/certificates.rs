@@ -1,6 +1,6 @@
 //! Whether the apiserver trusts us, and for how long.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -10,6 +10,7 @@ use x509_parser::pem::Pem;
 use super::finding::Finding;
 use super::installed::Installation;
 use super::{Site, unreadable};
+use crate::certs::SKEW;
 use crate::report::human;
 
 const SECRET: &str = "tidegate-tls";
@@ -31,7 +32,7 @@ pub async fn check(site: &Site, installation: &Installation) -> Vec<Finding> {
     match secrets.get_opt(SECRET).await {
         Ok(Some(secret)) => {
             let entry = |key: &str| entry(&secret, key);
-            vec![trust(&bundles, &entry("ca.crt"), own, now), leaf(&entry("tls.crt"), now)]
+            vec![trust(&bundles, &entry("ca.crt"), own, now), leaf(&entry("tls.crt"), own, now)]
         }
         Ok(None) => vec![
             trust(&bundles, "", own, now),
@@ -103,8 +104,9 @@ fn trust(bundles: &[(String, String)], authority: &str, own: bool, now: i64) -> 
     }
 }
 
-/// Whether the leaf that servers show is valid and was renewed in time.
-fn leaf(pem: &str, now: i64) -> Finding {
+/// Whether the leaf that servers show is valid and was renewed in time. Our own is valid since
+/// some time before it was made.
+fn leaf(pem: &str, own: bool, now: i64) -> Finding {
     let Some((begin, end)) = lives(pem).into_iter().next() else {
         let remedy = "delete the Secret: the controller makes another";
         return Finding::fail(
@@ -113,7 +115,9 @@ fn leaf(pem: &str, now: i64) -> Finding {
             remedy,
         );
     };
-    let said = format!("made {} ago, ends in {}", human(now - begin), human(end - now));
+    let made = if own { begin.saturating_add(millis(SKEW)) } else { begin };
+    let age = human(now.saturating_sub(made).max(0));
+    let said = format!("made {age} ago, ends in {}", human(end - now));
     if end <= now {
         return Finding::fail(LEAF, format!("ended {} ago", human(now - end)), keeper(true));
     }
@@ -139,12 +143,15 @@ fn lives(pem: &str) -> Vec<(i64, i64)> {
     blocks.filter_map(life).collect()
 }
 
+fn millis(duration: SignedDuration) -> i64 {
+    duration.as_secs().saturating_mul(1000)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::finding::Verdict;
     use super::*;
     use crate::certs::{Authority, Names};
-    use jiff::SignedDuration;
     use rstest::rstest;
 
     fn authority(days_ago: i64) -> Authority {
@@ -163,14 +170,25 @@ mod tests {
     #[case::over(91, Verdict::Fail)]
     #[case::not_yet(-2, Verdict::Fail)]
     fn a_leaf_is_judged_by_its_age(#[case] days: i64, #[case] verdict: Verdict) {
-        let found = leaf(&authority(days).tls_crt, now());
+        let found = leaf(&authority(days).tls_crt, true, now());
         assert_eq!(found.verdict, verdict, "{found:?}");
     }
 
     #[test]
     fn what_is_no_certificate_is_told() {
-        assert_eq!(leaf("", now()).verdict, Verdict::Fail);
-        assert_eq!(leaf("-----BEGIN CERTIFICATE-----\nAAAA\n", now()).verdict, Verdict::Fail);
+        assert_eq!(leaf("", true, now()).verdict, Verdict::Fail);
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n";
+        assert_eq!(leaf(broken, true, now()).verdict, Verdict::Fail);
+    }
+
+    #[test]
+    fn the_age_of_a_leaf_is_told_from_when_it_was_made() {
+        let pem = authority(0).tls_crt;
+        let (begin, _) = lives(&pem)[0];
+        let said = |own| leaf(&pem, own, begin + millis(SKEW) + 5_000).message;
+        assert!(said(true).starts_with("made 5s ago"), "{}", said(true));
+        // One of somebody else begins when it was made.
+        assert!(said(false).starts_with("made 24h ago"), "{}", said(false));
     }
 
     #[test]

@@ -145,8 +145,14 @@ fn headline(explanation: &Explanation, now: i64) -> String {
         Some(held) => format!("  let go, and not on a node: {}\n  {}\n", held.reason, held.message),
         None => String::new(),
     };
+    let spared = match &work.spared {
+        Some(spared) => {
+            format!("  to be evicted, and still here: {}\n  {}\n", spared.reason, spared.message)
+        }
+        None => String::new(),
+    };
     format!(
-        "{} in namespace {}: {}\n{wait}{held}",
+        "{} in namespace {}: {}\n{wait}{held}{spared}",
         shape(work),
         explanation.metadata.namespace,
         work.state

@@ -223,6 +223,7 @@ fn written(counts: release::Counts, flows: &[release::Flow]) -> metrics::Written
         status_failures: counts.status_failures,
         evicted: counts.evicted,
         eviction_retries: counts.eviction_retries,
+        evictions_guarded: counts.evictions_guarded,
         evictions_refused: counts.evictions_refused,
     }
 }

@@ -163,6 +163,9 @@ impl Translator {
                 self.out.inputs.push(Input::Name(Name::PrefersNodes(id)));
             }
         }
+        if record.facts.stage.ends_slowly() {
+            self.out.inputs.push(Input::Name(Name::EndsSlowly(id)));
+        }
         // What was said of a pod is taken back once it has a node or has ended.
         let hindrance = record.facts.stage.hindrance().cloned();
         if hindrance.is_some() || pod.told.is_some_and(|told| told.state.is_released()) {

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tower::{BoxError, service_fn};
 
 use crate::engine::action::{Action, Evict, QueueStatus, Release, Terms};
-use crate::engine::event::{Address, Event, Input, Outcome};
+use crate::engine::event::{Address, Event, Input, Outcome, Spared};
 use crate::engine::{ClusterId, Millis, PodId, Uid};
 use crate::release::{Backoff, Clients, Counters, Counts, ReleaseError, Settings, Writer};
 
@@ -46,7 +46,7 @@ pub fn release(pod: u128) -> Release {
 }
 
 pub fn evict(pod: u128) -> Evict {
-    Evict { pod: Uid(pod), address: release(pod).address }
+    Evict { pod: Uid(pod), address: release(pod).address, ends_slowly: false }
 }
 
 pub fn queue_status(name: &str, running: u64) -> QueueStatus {
@@ -278,7 +278,9 @@ impl Started {
                 Some(Input::Event(event @ (Event::Paused(..) | Event::Resumed(_)))) => {
                     self.pauses.push(event);
                 }
-                Some(Input::Refusal(_, why)) => self.refusals.push(why.to_string()),
+                Some(Input::Refusal(_, why) | Input::Spared(_, Spared { why, .. })) => {
+                    self.refusals.push(why.to_string());
+                }
                 other => panic!("not an outcome: {other:?}"),
             }
         }

@@ -125,7 +125,8 @@ pub struct Work {
     /// The queue that pays; absent while none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
-    /// `Waiting`, `Growing`, `WaitingForOtherGate`, `Released`, `Running` or `Ended`.
+    /// `Waiting`, `PartlyReleased` (of a gang `Growing`), `WaitingForOtherGate`, `Released`,
+    /// `Running` or `Ended`.
     pub state: String,
     /// How many pods start together; 0 when each is on its own.
     #[serde(default)]
@@ -148,6 +149,9 @@ pub struct Work {
     /// Why pods that were let go have no node; absent when all have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Held>,
+    /// Why pods that were to be evicted were not; absent when none was spared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spared: Option<Held>,
     /// What somebody wrote that means nothing and is ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -211,12 +215,15 @@ pub struct Wait {
     pub pods_ahead: u64,
 }
 
-/// Why pods that were let go have no node, as the first of them says it.
+/// Why pods that were let go have no node, or some that were to be evicted were not: what is
+/// known of the first of them.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
-    /// `OtherGate`, `Unschedulable`, or `Scheduling` while no scheduler said anything.
+    /// `OtherGate`, `Unschedulable`, or `Scheduling` while no scheduler said anything; of
+    /// evictions `EvictionRefused`.
     pub reason: String,
-    /// The pod, and the gates of others or the message of its condition `PodScheduled`.
+    /// The pod, and the gates of others, the message of its condition `PodScheduled`, or why
+    /// its eviction was refused.
     pub message: String,
 }
 

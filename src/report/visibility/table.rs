@@ -90,7 +90,7 @@ fn cells(group: &GroupRow, now: i64) -> [Value; COLUMNS.len()] {
     let placed = counts.running + counts.ended;
     let total = counts.waiting + counts.released + placed;
     let root = &group.who.root;
-    let held = group.held.as_ref().map_or("", |held| held.code);
+    let held = group.held.as_ref().or(group.spared.as_ref()).map_or("", |held| held.code);
     [
         json!(&*group.name),
         json!(group.queue.as_deref().unwrap_or("<none>")),

@@ -200,7 +200,7 @@ impl Mirror {
         match input {
             Input::Name(name) => self.name(name),
             Input::Event(event) => self.event(event),
-            Input::Refusal(..) => panic!("only the writer tells of refusals"),
+            Input::Refusal(..) | Input::Spared(..) => panic!("only the writer tells of refusals"),
             Input::Lead(_) => panic!("only the follower says who leads"),
         }
     }
@@ -223,7 +223,9 @@ impl Mirror {
             Name::Pod(id, address, _) => {
                 self.pod_names.insert(id, format!("{}/{}", address.namespace, address.name));
             }
-            Name::PrefersNodes(id) => assert!(self.pod_names.contains_key(&id), "before its name"),
+            Name::PrefersNodes(id) | Name::EndsSlowly(id) => {
+                assert!(self.pod_names.contains_key(&id), "before its name");
+            }
             Name::Domain(id, Some((key, value))) => {
                 let label = format!("{key}={value}");
                 assert!(self.domain_names.insert(id, label).is_none(), "named twice");

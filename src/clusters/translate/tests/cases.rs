@@ -25,6 +25,18 @@ fn pods_of_one_owner_ask_for_it_once() {
 }
 
 #[rstest]
+#[case::unsaid(serde_json::Value::Null, false)]
+#[case::half_an_hour(1_800.into(), false)]
+#[case::longer(1_801.into(), true)]
+fn who_asks_for_more_than_half_an_hour_to_end_is_known(
+    #[case] seconds: serde_json::Value,
+    #[case] slow: bool,
+) {
+    let pod = pod("p").on("n1").set("/spec/terminationGracePeriodSeconds", seconds);
+    assert_eq!(pod.seen().facts.stage.ends_slowly(), slow);
+}
+
+#[rstest]
 #[case::gated(pod("p"), "Gated")]
 #[case::gated_beside_another_gate(
     pod("p").set("/spec/schedulingGates", json!([{"name": "x/y"}, {"name": "tidegate.dev/queue"}])),
