@@ -217,7 +217,7 @@ pub enum Stage {
     Bound {
         /// The node's name.
         node: Arc<str>,
-        /// Deletion was asked for.
+        /// Deletion was asked for, within the time that whoever is evicted gets.
         terminating: bool,
         /// It asks for longer to end than whoever is evicted gets.
         ends_slowly: bool,

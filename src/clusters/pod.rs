@@ -48,12 +48,24 @@ pub struct PodSpec {
     pub resources: Option<ResourceRequirements>,
 }
 
-impl PodSpec {
+impl Pod {
     /// Whether it asks for longer to end than whoever is evicted gets.
     pub(super) fn ends_slowly(&self) -> bool {
-        self.termination_grace_period_seconds.is_some_and(|asked| asked > i64::from(GRACE_SECONDS))
+        let spec = self.spec.as_ref();
+        is_long(spec.and_then(|spec| spec.termination_grace_period_seconds)) || self.lingers()
     }
 
+    /// Whether it was deleted and has longer to end than whoever is evicted gets: it runs on.
+    pub(super) fn lingers(&self) -> bool {
+        is_long(self.metadata.deletion_grace_period_seconds)
+    }
+}
+
+fn is_long(seconds: Option<i64>) -> bool {
+    seconds.is_some_and(|seconds| seconds > i64::from(GRACE_SECONDS))
+}
+
+impl PodSpec {
     /// Whether it says which nodes it would rather have.
     pub(super) fn prefers_nodes(&self) -> bool {
         let node = self.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
@@ -158,6 +170,7 @@ struct Metadata {
     resource_version: Option<String>,
     creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
+    deletion_grace_period_seconds: Option<i64>,
     labels: Option<BTreeMap<String, String>>,
     annotations: Option<BTreeMap<String, String>>,
     owner_references: Option<Vec<OwnerReference>>,
@@ -172,6 +185,7 @@ fn metadata<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D:
         resource_version: read.resource_version,
         creation_timestamp: read.creation_timestamp,
         deletion_timestamp: read.deletion_timestamp,
+        deletion_grace_period_seconds: read.deletion_grace_period_seconds,
         labels: read.labels,
         annotations: read.annotations,
         owner_references: read.owner_references,

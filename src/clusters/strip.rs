@@ -239,7 +239,7 @@ fn stage(pod: &Pod, gated: bool) -> Stage {
     match (phase, node) {
         (Some("Succeeded" | "Failed"), _) => Stage::Ended,
         (_, Some(node)) => {
-            let ends_slowly = spec.is_some_and(PodSpec::ends_slowly);
+            let (terminating, ends_slowly) = (terminating && !pod.lingers(), pod.ends_slowly());
             Stage::Bound { node: node.into(), terminating, ends_slowly }
         }
         (_, None) if terminating => Stage::Ended,

@@ -208,8 +208,14 @@ impl Control {
                 self.totals.gone += 1;
                 None
             }
-            Event::PodRemoved(pod) => Some(*pod),
+            Event::PodRemoved(pod) => {
+                self.left(*pod);
+                Some(*pod)
+            }
             Event::PodChanged(pod, config) => {
+                if matches!(config.state, PodState::Bound { terminating: true, .. }) {
+                    self.left(*pod);
+                }
                 self.totals.opened_by_others += u64::from(self.opened_by_others(*pod, config));
                 None
             }
@@ -223,6 +229,12 @@ impl Control {
         if let Some(pod) = gone {
             self.names.forget_pod(pod);
         }
+    }
+
+    /// A pod is gone or on its way: that we evicted it is told when it is done.
+    fn left(&mut self, pod: PodId) {
+        let Some(eviction) = self.names.evicted(pod) else { return };
+        self.outbox.extend(self.notices.evicted(&self.names, &eviction));
     }
 
     fn opened_by_others(&self, pod: PodId, config: &PodConfig) -> bool {
@@ -252,10 +264,9 @@ impl Control {
         }
         let Decided { started: decisions, evicted } = self.engine.decide(BUDGET);
         for eviction in &evicted {
-            self.names.evicting(eviction);
+            self.names.evicting(*eviction);
             self.outbox.extend(self.evict(eviction.pod).map(Action::Evict));
         }
-        self.outbox.extend(self.notices.evicted(&self.names, &evicted));
         self.totals.decided = self.engine.decided();
         for decision in &decisions {
             if let Some(release) = self.release(now, decision) {

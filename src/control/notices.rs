@@ -91,33 +91,23 @@ impl Notices {
         })
     }
 
-    /// Pods of a group are evicted for the first time.
-    pub(super) fn evicted(&mut self, names: &Names, evictions: &[Eviction]) -> Vec<Action> {
-        let mut counts = BTreeMap::<GroupId, (usize, &Eviction)>::new();
-        for eviction in evictions {
-            counts.entry(eviction.group).or_insert((0, eviction)).0 += 1;
-        }
-        let mut actions = Vec::new();
-        for (id, (pods, eviction)) in counts {
-            let Some(group) = names.group(id) else { continue };
-            if self.first(&group.root, Kind::Preempted) {
-                let queue = names.queue(eviction.queue).name;
-                let noun = if pods == 1 { "pod" } else { "pods" };
-                let why = match eviction.cause {
-                    Cause::Drain => format!("queue {queue:?}, or one above it, is drained"),
-                    Cause::Claim { queue: by, .. } if by == eviction.queue => {
-                        format!("work of higher priority waits in queue {queue:?}")
-                    }
-                    Cause::Claim { queue: by, .. } => format!(
-                        "queue {queue:?} uses more than it is entitled to and work of queue {:?} waits for that",
-                        names.queue(by).name
-                    ),
-                };
-                let message = format!("{pods} {noun} to be evicted: {why}");
-                actions.push(notice(&group.root, true, "Preempted", message));
-            }
-        }
-        actions
+    /// A pod of a group was evicted, for the first time.
+    pub(super) fn evicted(&mut self, names: &Names, eviction: &Eviction) -> Option<Action> {
+        let (group, name) = (names.group(eviction.group)?, &names.pod(eviction.pod)?.name);
+        self.first(&group.root, Kind::Preempted).then(|| {
+            let queue = names.queue(eviction.queue).name;
+            let why = match eviction.cause {
+                Cause::Drain => format!("queue {queue:?}, or one above it, is drained"),
+                Cause::Claim { queue: by, .. } if by == eviction.queue => {
+                    format!("work of higher priority waits in queue {queue:?}")
+                }
+                Cause::Claim { queue: by, .. } => format!(
+                    "queue {queue:?} uses more than it is entitled to and work of queue {:?} waits for that",
+                    names.queue(by).name
+                ),
+            };
+            notice(&group.root, true, "Preempted", format!("pod {name} evicted: {why}"))
+        })
     }
 
     /// A pod of a group was to be evicted and was not, for the first time.

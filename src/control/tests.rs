@@ -3,6 +3,7 @@
 use std::sync::atomic::AtomicI64;
 
 use super::*;
+use crate::engine::action::Notice;
 use crate::engine::event::{
     Address, GroupConfig, GroupName, Maker, Name, NodeConfig, ObjectRef, Origin, PodConfig,
     Preemption, QueueConfig, QueueName,
@@ -155,6 +156,16 @@ impl Bench {
         panic!("no such view; the last one is {:#?}", self.published.load());
     }
 
+    /// Waits for an Event of that reason.
+    async fn notice(&mut self, reason: &str) -> Notice {
+        loop {
+            match self.action().await {
+                Action::Notice(notice) if notice.reason == reason => break notice,
+                _ => {}
+            }
+        }
+    }
+
     async fn action(&mut self) -> Action {
         tokio::time::timeout(Duration::from_secs(5), self.actions.recv()).await.unwrap().unwrap()
     }
@@ -247,8 +258,8 @@ fn waits(view: &View) -> Vec<&'static str> {
     view.groups.values().filter_map(|group| group.wait.as_ref()).map(|wait| wait.why.code).collect()
 }
 
-#[tokio::test]
-async fn what_is_evicted_is_asked_for_and_told_to_whom_it_concerns() {
+/// A loop that has just asked for the eviction of the only pod of `job-1`.
+async fn evicts() -> Bench {
     let mut bench = start();
     bench.queue(1_000).await;
     let config = QueueConfig {
@@ -278,33 +289,49 @@ async fn what_is_evicted_is_asked_for_and_told_to_whom_it_concerns() {
     };
     bench.tell(Event::PodChanged(Uid(1_002), urgent)).await;
     bench.lead().await;
-    let (mut evicted, mut told) = (None, None);
-    while evicted.is_none() || told.is_none() {
+    loop {
         match bench.action().await {
-            Action::Evict(evict) => evicted = Some(evict.address.name),
-            Action::Notice(notice) if notice.reason == "Preempted" => {
-                told = Some((notice.about.address.name, notice.message));
-            }
+            Action::Evict(evict) => break assert_eq!(&*evict.address.name, "pod-1"),
+            Action::Notice(notice) => assert_ne!(notice.reason, "Preempted"),
             _ => {}
         }
     }
-    assert_eq!(evicted, Some("pod-1".into()));
-    let why = "1 pod to be evicted: work of higher priority waits in queue \"research\"";
-    assert_eq!(told, Some(("job-1".into(), why.to_owned())));
+    bench
+}
+
+#[tokio::test]
+async fn what_is_evicted_is_told_to_whom_it_concerns_when_it_is_on_its_way() {
+    let mut bench = evicts().await;
     let view = bench.view(|view| view.leads && waits(view) == ["MakingRoom"]).await;
     assert_eq!(view.queues["research"].running, (1, 1));
-    let spared = Spared { by_budget: true, why: "no".into(), until: 1_000_000 };
-    bench.inbox.send(Input::Spared(Uid(1_001), spared)).await.unwrap();
-    bench.tell(Event::Outcome(Uid(1_001), Outcome::NotEvicted { retry_at: 1_000_000 })).await;
-    let told = loop {
-        match bench.action().await {
-            Action::Notice(notice) if notice.reason == "EvictionRefused" => break notice,
-            _ => {}
-        }
-    };
+    let leaves = PodState::Bound { node: NodeId(1), terminating: true };
+    bench.pod(GroupId(1), 1, 500, leaves).await;
+    let told = bench.notice("Preempted").await;
+    assert_eq!(&*told.about.address.name, "job-1");
+    let why = "pod pod-1 evicted: work of higher priority waits in queue \"research\"";
+    assert_eq!(told.message, why);
+}
+
+#[tokio::test]
+async fn an_eviction_that_is_refused_is_told_and_no_longer_waited_for() {
+    let mut bench = evicts().await;
+    let (pod, until) = (Uid(1_001), 1_000_000);
+    let spared = Spared { by_budget: true, why: "no".into(), until };
+    bench.inbox.send(Input::Spared(pod, spared)).await.unwrap();
+    bench.tell(Event::Outcome(pod, Outcome::NotEvicted { retry_at: until })).await;
+    let told = bench.notice("EvictionRefused").await;
     assert_eq!(&*told.about.address.name, "job-1");
     assert_eq!(told.message, "pod pod-1 is to be evicted and was not: no");
     bench.view(|view| waits(view) == ["QueueLimit"]).await;
+    // That it goes later is not our doing.
+    bench.tell(Event::PodRemoved(pod)).await;
+    loop {
+        match bench.action().await {
+            Action::Release(_) => break,
+            Action::Notice(told) => assert_ne!(told.reason, "Preempted"),
+            Action::Evict(_) | Action::QueueStatus(_) => {}
+        }
+    }
 }
 
 #[tokio::test]

@@ -8,14 +8,13 @@ use crate::engine::{Cause, Engine, Eviction, GroupId, Millis, PodId};
 
 use super::{Held, Names};
 
-/// Evictions that were decided, by pod, until the pod is gone.
+/// Evictions that were decided, by pod, until the pod is on its way out.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Evictions(BTreeMap<PodId, Decided>);
 
 #[derive(Clone, Debug)]
 struct Decided {
-    /// Which group waits for its room; none where its queue is drained.
-    by: Option<GroupId>,
+    eviction: Eviction,
     spared: Option<Spared>,
 }
 
@@ -34,12 +33,8 @@ pub(super) struct Stays<'a> {
 }
 
 impl Evictions {
-    pub(super) fn decided(&mut self, eviction: &Eviction) {
-        let by = match eviction.cause {
-            Cause::Claim { by, .. } => Some(by),
-            Cause::Drain => None,
-        };
-        self.0.insert(eviction.pod, Decided { by, spared: None });
+    pub(super) fn decided(&mut self, eviction: Eviction) {
+        self.0.insert(eviction.pod, Decided { eviction, spared: None });
     }
 
     pub(super) fn spared(&mut self, pod: PodId, spared: Spared) {
@@ -48,22 +43,24 @@ impl Evictions {
         }
     }
 
-    pub(super) fn forget(&mut self, pod: PodId) {
-        self.0.remove(&pod);
+    /// The pod leaves: by which eviction, unless that was refused.
+    pub(super) fn left(&mut self, pod: PodId) -> Option<Eviction> {
+        let decided = self.0.remove(&pod)?;
+        decided.spared.is_none().then_some(decided.eviction)
     }
 
-    fn refused(&self, now: Millis) -> impl Iterator<Item = (PodId, Option<GroupId>, &Spared)> {
-        self.0.iter().filter_map(move |(&pod, decided)| {
+    fn refused(&self, now: Millis) -> impl Iterator<Item = (&Eviction, &Spared)> {
+        self.0.values().filter_map(move |decided| {
             let spared = decided.spared.as_ref().filter(|spared| spared.until > now)?;
-            Some((pod, decided.by, spared))
+            Some((&decided.eviction, spared))
         })
     }
 
     /// By the group that they were decided for.
     pub(super) fn by_claimant(&self, now: Millis) -> BTreeMap<GroupId, Refused> {
         let mut refused = BTreeMap::<_, Refused>::new();
-        for (_, by, spared) in self.refused(now) {
-            let Some(by) = by else { continue };
+        for (eviction, spared) in self.refused(now) {
+            let Cause::Claim { by, .. } = eviction.cause else { continue };
             let refused = refused.entry(by).or_default();
             *(if spared.by_budget { &mut refused.by_budget } else { &mut refused.otherwise }) += 1;
         }
@@ -73,7 +70,7 @@ impl Evictions {
     /// By the group that they are of.
     pub(super) fn by_group(&self, engine: &Engine, now: Millis) -> BTreeMap<GroupId, Stays<'_>> {
         let mut stay = BTreeMap::new();
-        for (pod, _, spared) in self.refused(now) {
+        for (&Eviction { pod, .. }, spared) in self.refused(now) {
             let Some(group) = engine.group_of(pod) else { continue };
             stay.entry(group).or_insert(Stays { pod, pods: 0, why: &spared.why }).pods += 1;
         }

@@ -322,7 +322,7 @@ fn a_refused_eviction_is_told_to_both_until_it_may_be_tried_again(
 ) {
     let (engine, mut names) = world();
     let cause = Cause::Claim { by: GroupId(1), queue: QUEUE };
-    names.evicting(&Eviction { pod: Uid(10), group: GroupId(1), queue: QUEUE, cause });
+    names.evicting(Eviction { pod: Uid(10), group: GroupId(1), queue: QUEUE, cause });
     names.spared(Uid(10), Spared { by_budget, why: "team/web says no".into(), until: 9_500 });
     let told = |names: &Names, now| {
         let view = View::of(&engine, names, now, Totals::default());

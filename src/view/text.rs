@@ -75,8 +75,13 @@ impl Names {
     }
 
     /// Remembers for whom a pod is evicted.
-    pub fn evicting(&mut self, eviction: &Eviction) {
+    pub fn evicting(&mut self, eviction: Eviction) {
         self.evictions.decided(eviction);
+    }
+
+    /// The pod leaves: by which eviction that was asked for and not refused, if any.
+    pub fn evicted(&mut self, id: PodId) -> Option<Eviction> {
+        self.evictions.left(id)
     }
 
     /// Remembers why a pod was not evicted.
@@ -86,7 +91,7 @@ impl Names {
 
     /// Forgets a pod that is gone.
     pub fn forget_pod(&mut self, id: PodId) {
-        self.evictions.forget(id);
+        self.evictions.left(id);
         self.slow.remove(&id);
         self.pods.remove(&id);
         self.hindrances.remove(&id);

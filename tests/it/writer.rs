@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tidegate::api::names::{ANNOTATION_EPOCH, ANNOTATION_RELEASED, GATE};
 use tidegate::api::released::Released;
 use tidegate::api::v1alpha1::Queue;
-use tidegate::engine::action::{Action, Notice, QueueStatus, Release, Terms};
+use tidegate::engine::action::{Action, Evict, Notice, QueueStatus, Release, Terms};
 use tidegate::engine::event::{Address, Event, Input, ObjectRef, Outcome, Spared};
 use tidegate::engine::{ClusterId, Uid};
 use tidegate::release::{Clients, Counters, Phase, Settings, Writer};
@@ -173,6 +173,27 @@ async fn a_release_for_another_pod_of_that_name_is_gone() -> Result<()> {
     assert_eq!(writer.release(older).await?, Outcome::Gone);
     assert_eq!(gates(&pods.get("a").await?), [GATE]);
     Ok(())
+}
+
+#[tokio::test]
+async fn who_was_deleted_with_days_to_end_has_half_an_hour_once_evicted() -> Result<()> {
+    let cluster = Cluster::bare()?;
+    let pods = namespace(&cluster.client().await?, "writer-lingers").await?;
+    let mut lingers = pod("a", &[])?;
+    if let Some(spec) = &mut lingers.spec {
+        spec.node_name = Some("nowhere".to_owned());
+    }
+    let made = pods.create(&PostParams::default(), &lingers).await?;
+    pods.delete("a", &DeleteParams::default().grace_period(1_000_000)).await?;
+    let Release { pod, address, .. } = release_of(&made)?;
+    let writer = Running::start(cluster, 1).await?;
+    writer.actions.send(Action::Evict(Evict { pod, address, ends_slowly: true })).await?;
+    wait::until("it ends within half an hour", wait::SOON, async || {
+        let grace = pods.get("a").await?.metadata.deletion_grace_period_seconds;
+        ensure!(grace == Some(1_800), "{grace:?}");
+        Ok(true)
+    })
+    .await
 }
 
 #[tokio::test]

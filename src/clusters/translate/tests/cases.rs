@@ -32,8 +32,10 @@ fn who_asks_for_more_than_half_an_hour_to_end_is_known(
     #[case] seconds: serde_json::Value,
     #[case] slow: bool,
 ) {
-    let pod = pod("p").on("n1").set("/spec/terminationGracePeriodSeconds", seconds);
-    assert_eq!(pod.seen().facts.stage.ends_slowly(), slow);
+    for field in ["/spec/terminationGracePeriodSeconds", "/metadata/deletionGracePeriodSeconds"] {
+        let pod = pod("p").on("n1").set(field, seconds.clone());
+        assert_eq!(pod.seen().facts.stage.ends_slowly(), slow, "{field}");
+    }
 }
 
 #[rstest]
@@ -53,6 +55,10 @@ fn who_asks_for_more_than_half_an_hour_to_end_is_known(
 )]
 #[case::bound(pod("p").on("n1"), "Bound n1 false")]
 #[case::terminating(pod("p").on("n1").deleting(), "Bound n1 true")]
+#[case::lingering(
+    pod("p").on("n1").deleting().set("/metadata/deletionGracePeriodSeconds", 1_801.into()),
+    "Bound n1 false"
+)]
 #[case::succeeded(pod("p").on("n1").phase("Succeeded"), "Ended")]
 #[case::failed(pod("p").on("n1").phase("Failed").deleting(), "Ended")]
 #[case::deleted_while_gated(pod("p").deleting(), "Dropped")]
