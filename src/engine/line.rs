@@ -1,7 +1,7 @@
 //! A queue's line: the offers of its own groups, one lane for each class, and the groups
 //! that cannot offer anything now.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::amounts::Amounts;
@@ -9,13 +9,30 @@ use super::model::{GroupId, Growth, Millis, Order, Placement, QueueId, Singleton
 use super::shapes::ClassId;
 use super::slab::NONE;
 
-/// Place in a queue's line: gangs cut in two first, then priority, gangs that grow, age of the
-/// oldest waiting pod, uid of the root. Smaller is earlier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// By so much older gangs that grow count.
+const GROWTH_LEAD: Millis = 300_000;
+
+/// Place in a queue's line: gangs cut in two first, then priority, age of the oldest waiting pod,
+/// uid of the root. Smaller is earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    rank: (Reverse<bool>, Reverse<i32>, Reverse<bool>),
+    rank: (Reverse<bool>, Reverse<i32>),
+    grows: bool,
     pub(super) head: Head,
     pub(super) group: GroupId,
+}
+
+impl Ord for Place {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let order = |place: &Self| (place.rank, place.since(), place.head.root, place.group);
+        order(self).cmp(&order(other))
+    }
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// By what queues of the same share take turns: age of the oldest pod and uid of the root
@@ -34,13 +51,17 @@ impl Head {
 
 impl Place {
     pub(super) fn new(cut: bool, priority: i32, grows: bool, head: Head, group: GroupId) -> Self {
-        Self { rank: (Reverse(cut), Reverse(priority), Reverse(grows)), head, group }
+        Self { rank: (Reverse(cut), Reverse(priority)), grows, head, group }
     }
 
     /// Where it would stand if gangs that grow went where their age puts them.
     pub(super) fn fair(mut self) -> Self {
-        self.rank.2 = Reverse(false);
+        self.grows = false;
         self
+    }
+
+    fn since(&self) -> Millis {
+        self.head.oldest.saturating_sub(if self.grows { GROWTH_LEAD } else { 0 })
     }
 }
 

@@ -145,8 +145,8 @@ pub enum Placement {
 /// Where more pods of gangs that run stand in their queue's line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Growth {
-    /// Before gangs that have not begun, of the same priority, while the queue is within what
-    /// it is entitled to.
+    /// As if they were five minutes older than gangs that have not begun, of the same priority,
+    /// while the queue is within what it is entitled to.
     #[default]
     First,
     /// Where their age puts them.

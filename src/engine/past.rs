@@ -67,9 +67,13 @@ impl Engine {
             let weight = Moment::new(at, half_life).weight;
             let sum = self.sums(average, |average| sum_of(average, weight));
             let mut history = History::new(half_life, at, sum);
-            history.uses(at, &self.used_at(place));
+            let node = self.node_of(place).map(|at| self.tree.node(at));
+            history.uses(at, &node.map(|node| node.usage.clone()).unwrap_or_default());
             history.pass(self.now);
             self.tree.histories.of.insert(place, history);
+            if let Some(at) = self.node_of(place) {
+                self.tree.sort_again(at);
+            }
         }
     }
 
@@ -80,11 +84,10 @@ impl Engine {
         above.half_life
     }
 
-    fn used_at(&self, (queue, own): Place) -> Amounts {
+    fn node_of(&self, (queue, own): Place) -> Option<u32> {
         let line = self.line_of.get(&queue).map(|&line| self.lines[line].node);
         let at = if own { line } else { self.tree.at(queue) };
-        let node = at.filter(|&at| at != NONE).map(|at| self.tree.node(at));
-        node.map(|node| node.usage.clone()).unwrap_or_default()
+        at.filter(|&at| at != NONE)
     }
 
     fn sums(&self, amounts: &Vector, sum: impl Fn(i128) -> i128) -> Amounts {

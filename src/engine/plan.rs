@@ -217,9 +217,20 @@ impl Engine {
     ///
     /// How many of its pods have none, where most have one.
     pub(super) fn plan(&self, kind: &Kind, need: &Need) -> Result<Plan, Unplaced> {
-        let (Some(site), Some(pools)) = (kind.site, &self.pools) else {
-            return Ok(Plan::default());
-        };
+        match &self.pools {
+            Some(pools) => self.plan_in(pools, kind, need),
+            None => Ok(Plan::default()),
+        }
+    }
+
+    /// The same with so much free on nodes.
+    pub(super) fn plan_in(
+        &self,
+        pools: &Pools,
+        kind: &Kind,
+        need: &Need,
+    ) -> Result<Plan, Unplaced> {
+        let Some(site) = kind.site else { return Ok(Plan::default()) };
         let capacity = &self.fleet.capacity;
         let planner = Planner { pools, axes: &self.axes, shapes: &self.shapes, capacity };
         planner.plan(site, &kind.parts, need)

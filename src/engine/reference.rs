@@ -77,9 +77,9 @@
 //! A gang **grows** when it has begun, is not cut and has a pod that is charged.
 //!
 //! Offers of a queue stand in line: of a cut gang first, then by priority of the first pod
-//! that waits, then, where the queue says `growth: First`, of gangs that grow before others,
-//! then by age of the oldest, then by uid of the root, then by group; offers of
-//! one group by the turn of their first pod. For the place every pod that waits counts, also
+//! that waits, then by age of the oldest, then by uid of the root, then by group; offers of
+//! one group by the turn of their first pod. Where the queue says `growth: First`, gangs that grow
+//! stand as if they were older by five minutes. For the place every pod that waits counts, also
 //! one that is not to be tried again yet. What borrows (see below) has no precedence because
 //! it grows: in the last band the line stands as if all queues said `growth: Fair`. Of a strict
 //! queue only the first offer in line counts.
@@ -200,7 +200,7 @@
 //! every bit of it. At the same look, when nobody claims any more, a reservation may be made
 //! for the first offer of each line: line by line in the order of shares, for 8 groups at a
 //! time. The oldest pod of the group has waited for five minutes, the offer would fit if nothing
-//! ran but what is stray, and it **is due**: it is of a cut gang, or within what is given as in
+//! ran but what is stray, with a plan on nodes of which nothing is charged, and it **is due**: it is of a cut gang, or within what is given as in
 //! the second band, or preemptible and with its need its line is within what it is entitled to,
 //! also where it uses nothing yet. In the last case the reservation **reaches** as far as the
 //! first place from there up of which that is not so; else it reaches everybody.

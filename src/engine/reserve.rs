@@ -3,10 +3,14 @@
 //! Looked at once a second, after nobody claims any more. A reservation charges nothing: it is
 //! what others leave alone, so that claims and guarantees are not delayed by it.
 
+use std::cell::OnceCell;
+
 use serde::{Deserialize, Serialize};
 
 use super::amounts::{GROUPS, Need};
 use super::model::{GroupId, Millis, QueueId};
+use super::pools::Pools;
+use super::shapes::ClassId;
 use super::slab::NONE;
 use super::tree::{Chosen, ROOT, Reserved, first_of_all};
 use super::world::Engine;
@@ -78,11 +82,13 @@ impl Engine {
         }
         let mut lines = Vec::new();
         self.tree.in_turn(ROOT, &mut |line| lines.push(line));
+        let empty = OnceCell::new();
         for line in lines {
             if self.reserved.len() == RESERVATIONS {
                 break;
             }
-            if let Some(first) = self.first_of(line).filter(|first| self.may_reserve(first)) {
+            let may = |first: &Chosen| self.may_reserve(first, &empty);
+            if let Some(first) = self.first_of(line).filter(may) {
                 self.reserve(&first);
             }
         }
@@ -136,8 +142,9 @@ impl Engine {
         (self.lines[chosen.line].node, self.classes.get(chosen.class).need.clone())
     }
 
-    /// Whether it has waited for long, and would fit if nothing ran but what is stray.
-    fn may_reserve(&self, chosen: &Chosen) -> bool {
+    /// Whether it has waited for long, and would fit if nothing ran but what is stray: also on
+    /// nodes, which are `empty` then, if its queue looks for any.
+    fn may_reserve(&self, chosen: &Chosen, empty: &OnceCell<Pools>) -> bool {
         let would_fit = || {
             let (line, need) = self.asked_at(chosen);
             need.iter().filter(|&(axis, _)| axis != GROUPS).all(|(axis, amount)| {
@@ -148,6 +155,13 @@ impl Engine {
         chosen.place.head.oldest.saturating_add(RESERVE_AFTER) <= self.now
             && !self.has_reservation(chosen.place.group)
             && would_fit()
+            && self.fits_on(empty, chosen.class)
+    }
+
+    fn fits_on(&self, empty: &OnceCell<Pools>, class: ClassId) -> bool {
+        let class = self.classes.get(class);
+        let nodes = || empty.get_or_init(|| Pools::new(&self.axes, &self.fleet));
+        class.kind.site.is_none() || self.plan_in(nodes(), &class.kind, &class.need).is_ok()
     }
 
     /// How far a reservation reaches, if the offer is due.

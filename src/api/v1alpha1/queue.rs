@@ -250,8 +250,8 @@ pub enum Order {
 /// Where more pods of gangs that run stand in their queue.
 #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Growth {
-    /// Before gangs and pods of the same priority that have not begun, while the queue is
-    /// within what it is entitled to.
+    /// As if they were five minutes older than gangs and pods of the same priority that have
+    /// not begun, while the queue is within what it is entitled to.
     #[default]
     First,
     /// Where their age puts them.

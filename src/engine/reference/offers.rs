@@ -17,9 +17,11 @@ const COSTS_OFFERED: usize = 32;
 /// Place of a waiting pod in its group: priority, age, uid.
 pub(in super::super) type Turn = (Reverse<i32>, Millis, PodId);
 
-/// Place of a group in its queue's line: cut, priority, grows, age, uid of its root.
-pub(in super::super) type Place =
-    (Reverse<bool>, Reverse<i32>, Reverse<bool>, Millis, Uid, GroupId);
+/// By so much older gangs that grow count in line.
+const GROWTH_LEAD: Millis = 300_000;
+
+/// Place of a group in its queue's line: cut, priority, age, uid of its root.
+pub(in super::super) type Place = (Reverse<bool>, Reverse<i32>, Millis, Uid, GroupId);
 
 /// Pods of one group that start together or not at all.
 #[derive(Clone, Debug)]
@@ -33,20 +35,22 @@ pub(in super::super) struct Offer {
     pub(super) completes: bool,
     pub(super) preemptible: bool,
     place: Place,
+    /// Creation of the oldest pod of its group.
+    oldest: Millis,
     turn: Turn,
 }
 
 impl Offer {
     /// The age of its group and the uid of its root.
     pub(super) fn head(&self) -> (Millis, Uid) {
-        (self.place.3, self.place.4)
+        (self.oldest, self.place.3)
     }
 
     /// By what offers stand in line; `fair` is without precedence of gangs that grow.
     pub(super) fn order(&self, fair: bool) -> (Place, Turn) {
-        let (cut, priority, grows, ..) = self.place;
-        let (.., age, root, group) = self.place;
-        ((cut, priority, Reverse(grows.0 && !fair), age, root, group), self.turn)
+        let (cut, priority, since, root, group) = self.place;
+        let since = if fair { self.oldest } else { since };
+        ((cut, priority, since, root, group), self.turn)
     }
 
     /// That of its first pod.
@@ -138,18 +142,22 @@ impl Reference {
         }
         let completes = self.is_cut(group);
         let preemptible = !self.groups[&group].config.non_preemptible;
-        let (place, turn) = (self.place(group), turns[0]);
-        Offer { group, queue, pods, need, completes, preemptible, place, turn }
+        let (place, oldest, turn) = (self.place(group), self.oldest(group), turns[0]);
+        Offer { group, queue, pods, need, completes, preemptible, place, oldest, turn }
     }
 
     /// All pods that wait count for the place, also those that are not to be tried yet.
     pub(in super::super) fn place(&self, id: GroupId) -> Place {
         let waiting = self.waiting(id);
         let (priority, ..) = waiting[0];
-        let oldest = waiting.iter().map(|&(_, created, _)| created).min().unwrap();
         let goes_first = self.grows(id) && self.growth(id) == Growth::First;
-        let root = self.groups[&id].config.root;
-        (Reverse(self.is_cut(id)), priority, Reverse(goes_first), oldest, root, id)
+        let lead = if goes_first { GROWTH_LEAD } else { 0 };
+        let since = self.oldest(id).saturating_sub(lead);
+        (Reverse(self.is_cut(id)), priority, since, self.groups[&id].config.root, id)
+    }
+
+    fn oldest(&self, id: GroupId) -> Millis {
+        self.waiting(id).iter().map(|&(_, created, _)| created).min().unwrap()
     }
 
     /// Whether an offer can never start as things are, whatever else ends.

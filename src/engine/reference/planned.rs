@@ -16,17 +16,30 @@ impl Round<'_> {
     /// The node of each pod of an offer; no answer where some pod has none. Empty where its queue
     /// does not plan.
     pub(super) fn plan(&self, offer: &Offer) -> Option<BTreeMap<PodId, NodeId>> {
+        self.plan_beside(&self.books.on_nodes, offer)
+    }
+
+    /// The same, if nothing were charged.
+    pub(super) fn plan_on_empty(&self, offer: &Offer) -> Option<BTreeMap<PodId, NodeId>> {
+        self.plan_beside(&BTreeMap::new(), offer)
+    }
+
+    fn plan_beside(
+        &self,
+        charged: &BTreeMap<NodeId, Vector>,
+        offer: &Offer,
+    ) -> Option<BTreeMap<PodId, NodeId>> {
         if !self.of.plans(offer.queue) {
             return Some(BTreeMap::new());
         }
         let nodes = self.nodes_for(offer.group);
         let Some(topology) = self.of.groups[&offer.group].config.topology else {
-            return self.plan_on(offer, &nodes);
+            return self.plan_on(charged, offer, &nodes);
         };
-        self.domains(offer, &nodes, topology).into_iter().find_map(|domain| {
+        self.domains(charged, offer, &nodes, topology).into_iter().find_map(|domain| {
             let inside = |id: &&NodeId| self.of.nodes[id].domain(topology) == Some(domain);
             let nodes: Vec<NodeId> = nodes.iter().filter(inside).copied().collect();
-            self.plan_on(offer, &nodes)
+            self.plan_on(charged, offer, &nodes)
         })
     }
 
@@ -43,7 +56,13 @@ impl Round<'_> {
     }
 
     /// The domains to try, in order.
-    fn domains(&self, offer: &Offer, nodes: &[NodeId], topology: TopologyId) -> Vec<DomainId> {
+    fn domains(
+        &self,
+        charged: &BTreeMap<NodeId, Vector>,
+        offer: &Offer,
+        nodes: &[NodeId],
+        topology: TopologyId,
+    ) -> Vec<DomainId> {
         if let Some(domain) = self.of.domain_of(offer.group) {
             return vec![domain];
         }
@@ -53,15 +72,22 @@ impl Round<'_> {
         let all: BTreeSet<DomainId> = nodes.iter().filter_map(domain).collect();
         let free = |of: DomainId| -> i128 {
             let inside = nodes.iter().filter(|id| domain(id) == Some(of));
-            let amount = |id| scarcest.map_or(0, |resource| self.free_on(id).get(resource).max(0));
-            inside.map(|&id| amount(id)).sum()
+            let amount = |id: &NodeId| {
+                scarcest.map_or(0, |resource| self.free_on(charged, *id).get(resource).max(0))
+            };
+            inside.map(amount).sum()
         };
         let mut domains: Vec<DomainId> = all.into_iter().collect();
         domains.sort_by_key(|&domain| (free(domain), domain));
         domains
     }
 
-    fn plan_on(&self, offer: &Offer, nodes: &[NodeId]) -> Option<BTreeMap<PodId, NodeId>> {
+    fn plan_on(
+        &self,
+        charged: &BTreeMap<NodeId, Vector>,
+        offer: &Offer,
+        nodes: &[NodeId],
+    ) -> Option<BTreeMap<PodId, NodeId>> {
         let mut pods = offer.pods.clone();
         let cost = |id: &PodId| &self.of.pods[id].config.cost;
         pods.sort_by_key(|id| {
@@ -69,7 +95,7 @@ impl Round<'_> {
             Reverse((part.unwrap_or(0), cost(id).clone()))
         });
         let mut free: BTreeMap<NodeId, Vector> =
-            nodes.iter().map(|&id| (id, self.free_on(id))).collect();
+            nodes.iter().map(|&id| (id, self.free_on(charged, id))).collect();
         let mut plan = BTreeMap::new();
         for pod in pods {
             let node = nodes.iter().find(|id| cost(&pod).fits(&free[id]))?;
@@ -79,11 +105,11 @@ impl Round<'_> {
         Some(plan)
     }
 
-    fn free_on(&self, id: NodeId) -> Vector {
+    fn free_on(&self, charged: &BTreeMap<NodeId, Vector>, id: NodeId) -> Vector {
         let foreign = self.of.foreign.get(&id).cloned().unwrap_or_default();
         let left = |(r, amount): (_, i128)| (r, (amount - foreign.get(r)).max(0));
         let mut free: Vector = self.of.nodes[&id].allocatable.iter().map(left).collect();
-        free.sub(self.books.on_nodes.get(&id).unwrap_or(&Vector::default()));
+        free.sub(charged.get(&id).unwrap_or(&Vector::default()));
         free
     }
 

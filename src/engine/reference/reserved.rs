@@ -87,7 +87,9 @@ impl Round<'_> {
             r == ResourceId::GROUPS || need <= there - self.of.withheld(offer.queue, r, &|_| 0)
         };
         let since = offer.head().0;
-        since.saturating_add(RESERVE_AFTER) <= self.of.now && offer.needs().all(would_fit)
+        since.saturating_add(RESERVE_AFTER) <= self.of.now
+            && offer.needs().all(would_fit)
+            && self.plan_on_empty(offer).is_some()
     }
 
     /// How far a reservation would reach, if it is due.

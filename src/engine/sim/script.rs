@@ -156,7 +156,8 @@ impl Script {
             let id = Uid(u128::from(self.random.within(1, UIDS)));
             let cost = alike.clone().unwrap_or_else(|| self.shape.cost(&mut self.random));
             let state = if self.random.one_in(10) { self.state() } else { PodState::Gated };
-            let created = Millis::from(self.random.within(1, 6));
+            let before = if self.random.one_in(8) { 300_000 } else { 0 };
+            let created = Millis::from(self.random.within(1, 6)) - before;
             let priority = i32::from(self.random.one_in(5)) - i32::from(self.random.one_in(8));
             let never_preempts = self.random.one_in(6);
             let is_ours = !self.random.one_in(4);

@@ -218,6 +218,22 @@ fn a_gang_that_runs_grows_first_within_what_is_due_and_in_turn_beyond() {
 }
 
 #[test]
+fn growth_goes_before_what_has_waited_for_less_than_five_minutes_more() {
+    const MINUTE: Millis = 60_000;
+    for (waited, expected) in [(4, [1, 2]), (6, [2, 1])] {
+        let mut world = cluster(4);
+        let queue = world.queue(1, |_| {});
+        let runs = gang_that_runs(&mut world, queue);
+        let waits = world.group(2, Assignment::Queue(queue), Gang::Units);
+        world.engine.tick(10 * MINUTE);
+        world.pod(waits, |pod| pod.created = (10 - waited) * MINUTE);
+        world.pod(runs, |pod| pod.created = 10 * MINUTE);
+        let groups: Vec<u64> = turns(&mut world).into_iter().map(|(group, _)| group.0).collect();
+        assert_eq!(groups, expected);
+    }
+}
+
+#[test]
 fn what_has_a_higher_priority_begins_before_a_gang_grows() {
     let mut world = cluster(4);
     let queue = world.queue(1, |_| {});

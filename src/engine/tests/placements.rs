@@ -2,7 +2,7 @@
 
 use super::super::event::NodeConfig;
 use super::super::model::{DomainId, Placement, TopologyId};
-use super::preemption::{MINUTE, later};
+use super::preemption::{MINUTE, SECOND, later};
 use super::*;
 
 const ZONE: TopologyId = TopologyId(0);
@@ -143,4 +143,25 @@ fn what_is_reserved_for_a_planned_gang_waits_for_nodes_too() {
     assert_eq!(places(&mut world), [], "two on each");
     world.see(small[1], PodState::Ended);
     assert_eq!(places(&mut world), [(Some(1), None)]);
+}
+
+#[test]
+fn nothing_is_reserved_for_a_planned_gang_that_no_node_would_ever_hold() {
+    let mut world = nodes([4, 4, 4]);
+    let queue = planning(&mut world, Placement::Node);
+    for node in [1, 2, 3] {
+        world.apply(Event::ForeignChanged(NodeId(node), cost(1000)));
+    }
+    let other = world.queue(2, |_| {});
+    let small: Vec<PodId> =
+        (0..9).map(|_| world.single(other, |pod| pod.cost = cost(1000))).collect();
+    assert_eq!(places(&mut world).len(), 9);
+    world.single(queue, |pod| pod.cost = cost(4000));
+    later(&mut world, 5 * MINUTE);
+    for pod in small {
+        world.see(pod, PodState::Ended);
+        world.single(other, |pod| pod.cost = cost(1000));
+        later(&mut world, SECOND);
+    }
+    assert_eq!(world.usage(other), 9000, "each node has one CPU for daemons");
 }

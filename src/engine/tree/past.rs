@@ -104,6 +104,16 @@ impl Tree {
         self.node_mut(at).later = Some(later);
     }
 
+    /// Has the children of the same parent put in order anew when it is asked for.
+    pub(in super::super) fn sort_again(&mut self, child: u32) {
+        let parent = self.node(child).parent;
+        if parent != NONE
+            && let Some(later) = &mut self.node_mut(parent).later
+        {
+            later.at = None;
+        }
+    }
+
     /// Puts one child where it belongs, as far as there is an order as of now.
     pub(super) fn rank_by_past(&mut self, child: u32, key: Option<Key>, capacity: &Amounts) {
         let parent = self.node(child).parent;
