@@ -1,7 +1,7 @@
 //! A queue's line: the offers of its own groups, one lane for each class, and the groups
 //! that cannot offer anything now.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::amounts::Amounts;
@@ -14,25 +14,14 @@ const GROWTH_LEAD: Millis = 300_000;
 
 /// Place in a queue's line: gangs cut in two first, then priority, age of the oldest waiting pod,
 /// uid of the root. Smaller is earlier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     rank: (Reverse<bool>, Reverse<i32>),
-    grows: bool,
-    pub(super) head: Head,
+    since: Millis,
+    root: [u64; 2],
     pub(super) group: GroupId,
-}
-
-impl Ord for Place {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let order = |place: &Self| (place.rank, place.since(), place.head.root, place.group);
-        order(self).cmp(&order(other))
-    }
-}
-
-impl PartialOrd for Place {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
+    /// It counts as so much older.
+    lead: Millis,
 }
 
 /// By what queues of the same share take turns: age of the oldest pod and uid of the root
@@ -51,17 +40,18 @@ impl Head {
 
 impl Place {
     pub(super) fn new(cut: bool, priority: i32, grows: bool, head: Head, group: GroupId) -> Self {
-        Self { rank: (Reverse(cut), Reverse(priority)), grows, head, group }
+        let lead = if grows { GROWTH_LEAD } else { 0 };
+        let (rank, since) = ((Reverse(cut), Reverse(priority)), head.oldest.saturating_sub(lead));
+        Self { rank, since, root: head.root, group, lead }
     }
 
     /// Where it would stand if gangs that grow went where their age puts them.
-    pub(super) fn fair(mut self) -> Self {
-        self.grows = false;
-        self
+    pub(super) fn fair(self) -> Self {
+        Self { since: self.head().oldest, lead: 0, ..self }
     }
 
-    fn since(&self) -> Millis {
-        self.head.oldest.saturating_sub(if self.grows { GROWTH_LEAD } else { 0 })
+    pub(super) fn head(&self) -> Head {
+        Head { oldest: self.since.saturating_add(self.lead), root: self.root }
     }
 }
 

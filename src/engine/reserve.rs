@@ -152,7 +152,7 @@ impl Engine {
                 amount <= there - self.tree.withheld_when(line, axis, &|_, _| 0)
             })
         };
-        chosen.place.head.oldest.saturating_add(RESERVE_AFTER) <= self.now
+        chosen.place.head().oldest.saturating_add(RESERVE_AFTER) <= self.now
             && !self.has_reservation(chosen.place.group)
             && would_fit()
             && self.fits_on(empty, chosen.class)

@@ -392,7 +392,7 @@ impl Engine {
         if !line.stopped {
             let front = |place: &Place, class| self.front(place, class);
             let first = tree::first_of_all(line, &front);
-            head = first.map(|lane| lane.first.head);
+            head = first.map(|lane| lane.first.head());
             let lanes = line.lanes.iter().filter(|lane| !lane.hopeless).map(|lane| lane.class);
             match line.order {
                 Order::BestEffort => lanes.for_each(|class| open.set(class)),
