@@ -113,6 +113,22 @@ fn a_digest_names_the_image_in_place_of_the_tag() -> Result<()> {
 }
 
 #[test]
+fn a_record_is_written_to_the_volume_that_the_values_name() -> Result<()> {
+    assert!(!rendered(&[])?.contains("--record"));
+    let own = rendered(&["--set=controller.record.enabled=true"])?;
+    for part in ["--record=/var/lib/tidegate", "--record-limit=128", "emptyDir:", "name: record"] {
+        assert!(own.contains(part), "{part} in {own}");
+    }
+    let claim = "--set=controller.record.volume.persistentVolumeClaim.claimName=records";
+    let theirs = [CERT_MANAGER, &["--set=controller.record.enabled=true", claim]].concat();
+    let theirs =
+        rendered(&[&theirs[..], &["--set=controller.record.volume.emptyDir=null"]].concat())?;
+    assert!(theirs.contains("claimName: records") && !theirs.contains("emptyDir"), "{theirs}");
+    assert!(theirs.contains("mountPath: /etc/tidegate/tls"), "{theirs}");
+    Ok(())
+}
+
+#[test]
 fn values_that_make_no_sense_are_refused() -> Result<()> {
     for (argument, reason) in [
         ("--set=admission.exemptAccounts={x'y@z}", "exemptAccounts"),
