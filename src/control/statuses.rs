@@ -55,7 +55,7 @@ impl Statuses {
         let turned = *engine.full() != self.full;
         let due = self.due || turned || !self.full.is_empty() || self.is_past_due(now, engine);
         let next = self.looked.map_or(now, |looked| looked + self.pause(turned, engine));
-        if !view.synced || !due || now < next {
+        if !view.leads || !due || now < next {
             return Vec::new();
         }
         self.due = false;

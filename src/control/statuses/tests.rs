@@ -77,10 +77,15 @@ impl World {
 
     /// What is written of the upper queue.
     fn written(&mut self, now: Millis) -> Option<QueueStatus> {
+        self.statuses.due();
+        self.written_by(true, now)
+    }
+
+    /// What is written of it by who leads or only follows, though nothing else has changed.
+    fn written_by(&mut self, leads: bool, now: Millis) -> Option<QueueStatus> {
         self.engine.settle();
         let mut view = View::of(&self.engine, &self.names, now, Totals::default());
-        view.synced = true;
-        self.statuses.due();
+        (view.synced, view.leads) = (true, leads);
         let actions = self.statuses.write(now, &view, &self.engine, &self.names);
         actions.into_iter().find_map(|action| match action {
             Action::QueueStatus(status) if &*status.name == "q1" => Some(*status),
@@ -249,7 +254,7 @@ fn what_was_used_before_is_written_again_after_half_a_minute_though_nothing_chan
     let mut world = remembering();
     let mut cpus = |now| {
         world.engine.tick(now);
-        let past = world.written(now)?.past.unwrap();
+        let past = world.written_by(true, now)?.past.unwrap();
         Some((past.at, past.own.get("cpu").copied().unwrap_or(0)))
     };
     assert_eq!(cpus(0), Some((0, 0)));
@@ -265,4 +270,13 @@ fn a_status_that_is_written_for_another_reason_says_the_same_past() {
     world.engine.tick(5_000);
     world.wait(1, BELOW, &owner("b"));
     assert_eq!(world.written(5_000).unwrap().past.unwrap().at, 0);
+}
+
+#[test]
+fn who_only_follows_writes_neither_a_full_backlog_nor_what_was_used_before() {
+    let mut world = remembering();
+    world.wait(10, QUEUE, &owner("a"));
+    assert_eq!(world.written_by(false, 2 * PAST_EVERY), None);
+    let status = world.written_by(true, 2 * PAST_EVERY).unwrap();
+    assert!(status.full.is_some() && status.past.is_some());
 }
