@@ -23,7 +23,7 @@ use super::facts::{
 };
 use super::pod::{Pod, PodSpec};
 
-/// Longest `tidegate.dev/released` that is read; ours are under 400 bytes.
+/// Longest `tidegate.dev/released` that is read; ours are under 1,500 bytes.
 const LONGEST_RECORD: usize = 4_096;
 /// Gates of others that are named.
 const GATES_SHOWN: usize = 8;

@@ -16,12 +16,13 @@ const GROWTH_LEAD: Millis = 300_000;
 /// uid of the root. Smaller is earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
-    rank: (Reverse<bool>, Reverse<i32>),
+    cut: Reverse<bool>,
+    priority: Reverse<i32>,
     since: Millis,
     root: [u64; 2],
     pub(super) group: GroupId,
-    /// It counts as so much older.
-    lead: Millis,
+    /// It counts as older than it is.
+    leads: bool,
 }
 
 /// By what queues of the same share take turns: age of the oldest pod and uid of the root
@@ -40,18 +41,19 @@ impl Head {
 
 impl Place {
     pub(super) fn new(cut: bool, priority: i32, grows: bool, head: Head, group: GroupId) -> Self {
-        let lead = if grows { GROWTH_LEAD } else { 0 };
-        let (rank, since) = ((Reverse(cut), Reverse(priority)), head.oldest.saturating_sub(lead));
-        Self { rank, since, root: head.root, group, lead }
+        let since = head.oldest.saturating_sub(if grows { GROWTH_LEAD } else { 0 });
+        let (cut, priority) = (Reverse(cut), Reverse(priority));
+        Self { cut, priority, since, root: head.root, group, leads: grows }
     }
 
     /// Where it would stand if gangs that grow went where their age puts them.
     pub(super) fn fair(self) -> Self {
-        Self { since: self.head().oldest, lead: 0, ..self }
+        Self { since: self.head().oldest, leads: false, ..self }
     }
 
     pub(super) fn head(&self) -> Head {
-        Head { oldest: self.since.saturating_add(self.lead), root: self.root }
+        let lead = if self.leads { GROWTH_LEAD } else { 0 };
+        Head { oldest: self.since.saturating_add(lead), root: self.root }
     }
 }
 
@@ -238,5 +240,15 @@ impl Line {
     pub(super) fn lane_mut(&mut self, class: ClassId) -> Option<&mut Lane> {
         let at = self.lanes.binary_search_by_key(&class, |lane| lane.class).ok()?;
         self.lanes.get_mut(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_no_larger_than_it_was() {
+        assert_eq!(size_of::<Place>(), 40, "each waiting group has two");
     }
 }
