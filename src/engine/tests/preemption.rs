@@ -361,6 +361,30 @@ fn an_eviction_that_is_refused_gives_the_claim_up_until_it_may_be_tried_again() 
 }
 
 #[test]
+fn while_evictions_are_refused_others_that_are_above_their_due_are_taken_from() {
+    let mut world = cluster(10);
+    let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(4));
+    let [guarded, open] = [2, 3].map(|id| queue(&mut world, id, |_| {}));
+    let lent = run(&mut world, guarded, 6, 1);
+    run(&mut world, open, 4, 1);
+    let waits = wait(&mut world, own, 4, 1);
+    let mut taken = Vec::new();
+    for _ in 0..12 {
+        for pod in later(&mut world, SECOND).1 {
+            if lent.contains(&pod) {
+                let retry_at = world.engine.now + MINUTE;
+                world.apply(Event::Outcome(pod, Outcome::NotEvicted { retry_at }));
+            } else {
+                world.see(pod, PodState::Ended);
+                taken.push(pod);
+            }
+        }
+    }
+    assert_eq!(taken.len(), 1, "{taken:?}: no more than what it has above its due");
+    assert_eq!(world.usage(own), 1_000, "{waits:?}");
+}
+
+#[test]
 fn who_is_on_its_way_out_is_not_evicted_and_its_room_is_kept() {
     let mut world = cluster(2);
     let own = queue(&mut world, 1, |queue| queue.guaranteed = cpus(2));
